@@ -1,0 +1,191 @@
+//! Dense matrices: thin names over faer, so that no other room has to know it.
+
+use crate::error::{Error, Result};
+use faer::linalg::matmul::triangular::{self, BlockStructure};
+use faer::linalg::solvers::SelfAdjointEigen;
+use faer::{Accum, Par, Side, get_global_parallelism};
+
+/// A dense column-major matrix of `f64`, indexed as `m[(row, column)]`.
+pub type Matrix = faer::Mat<f64>;
+
+/// A matrix with entries `f(row, column)`.
+pub fn from_fn(rows: usize, columns: usize, f: impl FnMut(usize, usize) -> f64) -> Matrix {
+    Matrix::from_fn(rows, columns, f)
+}
+
+/// The n×n identity.
+pub fn identity(n: usize) -> Matrix {
+    Matrix::identity(n, n)
+}
+
+/// MᵀM.
+pub fn gram(m: &Matrix) -> Matrix {
+    m.transpose() * m
+}
+
+/// The rows and columns `index` of a symmetric matrix.
+pub fn principal(m: &Matrix, index: &[usize]) -> Matrix {
+    from_fn(index.len(), index.len(), |i, j| m[(index[i], index[j])])
+}
+
+/// Replaces m by (m + mᵀ)/2.
+pub fn symmetrize(m: &mut Matrix) {
+    for j in 0..m.ncols() {
+        for i in 0..j {
+            let mean = 0.5 * (m[(i, j)] + m[(j, i)]);
+            m[(i, j)] = mean;
+            m[(j, i)] = mean;
+        }
+    }
+}
+
+/// Whether every entry is finite.
+pub fn is_finite(m: &Matrix) -> bool {
+    (0..m.ncols()).all(|j| m.col(j).iter().all(|x| x.is_finite()))
+}
+
+/// ‖m‖²_F.
+pub fn squared_norm(m: &Matrix) -> f64 {
+    (0..m.ncols()).map(|j| m.col(j).squared_norm_l2()).sum()
+}
+
+/// Replaces the lower triangle of a symmetric positive definite matrix by its Cholesky factor L
+/// (m = LLᵀ) and clears the upper one. Reads the lower triangle only.
+pub fn cholesky_in_place(m: &mut Matrix) -> Result<()> {
+    cholesky_with(m, get_global_parallelism())
+}
+
+/// As [`cholesky_in_place`], on the calling thread only: for many small matrices in a parallel loop.
+pub fn small_cholesky_in_place(m: &mut Matrix) -> Result<()> {
+    cholesky_with(m, Par::Seq)
+}
+
+fn cholesky_with(m: &mut Matrix, par: Par) -> Result<()> {
+    use faer::linalg::cholesky::llt::factor;
+    let n = m.nrows();
+    let scratch = factor::cholesky_in_place_scratch::<f64>(n, par, Default::default());
+    let mut buffer = faer::dyn_stack::MemBuffer::new(scratch);
+    factor::cholesky_in_place(
+        m.as_mut(),
+        Default::default(),
+        par,
+        faer::dyn_stack::MemStack::new(&mut buffer),
+        Default::default(),
+    )
+    .map_err(|_| Error::Numerical(format!("a {n}×{n} matrix is not positive definite")))?;
+    for j in 1..n {
+        m.col_mut(j).subrows_mut(0, j).fill(0.0);
+    }
+    Ok(())
+}
+
+/// The inverse of a lower triangular matrix.
+pub fn lower_inverse(l: &Matrix) -> Result<Matrix> {
+    let n = l.nrows();
+    if let Some(i) = (0..n).find(|i| l[(*i, *i)] == 0.0 || !l[(*i, *i)].is_finite()) {
+        return Err(Error::Numerical(format!(
+            "a triangular matrix has {} on its diagonal (row {i}) and no inverse",
+            l[(i, i)]
+        )));
+    }
+    let mut inverse = Matrix::zeros(n, n);
+    faer::linalg::triangular_inverse::invert_lower_triangular(
+        inverse.as_mut(),
+        l.as_ref(),
+        get_global_parallelism(),
+    );
+    Ok(inverse)
+}
+
+/// The product of two lower triangular matrices.
+pub fn lower_product(a: &Matrix, b: &Matrix) -> Matrix {
+    let mut product = Matrix::zeros(a.nrows(), b.ncols());
+    triangular::matmul(
+        product.as_mut(),
+        BlockStructure::TriangularLower,
+        Accum::Replace,
+        a.as_ref(),
+        BlockStructure::TriangularLower,
+        b.as_ref(),
+        BlockStructure::TriangularLower,
+        1.0,
+        get_global_parallelism(),
+    );
+    product
+}
+
+/// Eigenvalues in increasing order, and the matrix whose columns are the eigenvectors.
+/// Reads the lower triangle only.
+pub fn symmetric_eigen(m: &Matrix) -> Result<(Vec<f64>, Matrix)> {
+    let eigen: SelfAdjointEigen<f64> = m
+        .self_adjoint_eigen(Side::Lower)
+        .map_err(|_| not_converged("eigenvalues", m))?;
+    let values = eigen.S().column_vector().iter().copied().collect();
+    Ok((values, eigen.U().to_owned()))
+}
+
+/// The smallest and the largest eigenvalue of a symmetric matrix.
+pub fn extreme_eigenvalues(m: &Matrix) -> Result<(f64, f64)> {
+    let values = m
+        .self_adjoint_eigenvalues(Side::Lower)
+        .map_err(|_| not_converged("eigenvalues", m))?;
+    Ok((values[0], values[values.len() - 1]))
+}
+
+/// The singular values, largest first.
+pub fn singular_values(m: &Matrix) -> Result<Vec<f64>> {
+    m.singular_values().map_err(|_| not_converged("singular values", m))
+}
+
+/// The singular value decomposition m = P·diag(σ)·Qᵀ of a square matrix, as (P, σ, Q).
+pub fn singular_value_decomposition(m: &Matrix) -> Result<(Matrix, Vec<f64>, Matrix)> {
+    let svd = m.svd().map_err(|_| not_converged("singular values", m))?;
+    let values = svd.S().column_vector().iter().copied().collect();
+    Ok((svd.U().to_owned(), values, svd.V().to_owned()))
+}
+
+fn not_converged(what: &str, m: &Matrix) -> Error {
+    Error::Numerical(format!(
+        "the {what} of a {}×{} matrix did not converge",
+        m.nrows(),
+        m.ncols()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cholesky_and_inverse_undo_each_other() {
+        let m = from_fn(40, 40, |i, j| {
+            1.0 / (1.0 + (i as f64 - j as f64).abs()) + f64::from(i == j)
+        });
+        let mut l = m.clone();
+        cholesky_in_place(&mut l).unwrap();
+        assert_eq!(l[(0, 1)], 0.0);
+        let back = &l * l.transpose();
+        assert!(squared_norm(&(&back - &m)) < 1e-24);
+        let unit = lower_product(&l, &lower_inverse(&l).unwrap());
+        assert!(squared_norm(&(&unit - identity(40))) < 1e-24);
+    }
+
+    #[test]
+    fn an_indefinite_matrix_and_a_zero_diagonal_are_refused() {
+        let mut m = from_fn(2, 2, |i, j| if i == j { 1.0 } else { 2.0 });
+        assert!(cholesky_in_place(&mut m).is_err());
+        assert!(lower_inverse(&Matrix::zeros(2, 2)).is_err());
+    }
+
+    #[test]
+    fn singular_values_of_the_prefix_sum_are_known_in_closed_form() {
+        // σ_j = 1 / (2 sin((2j−1)π / (4n+2))), the classical spectrum of the summation matrix.
+        let n = 30;
+        let m = from_fn(n, n, |i, j| f64::from(i >= j));
+        for (j, value) in singular_values(&m).unwrap().into_iter().enumerate() {
+            let angle = (2 * j + 1) as f64 * std::f64::consts::PI / (4 * n + 2) as f64;
+            let expected = 0.5 / angle.sin();
+            assert!((value - expected).abs() < 1e-12 * expected, "{j}: {value} {expected}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! linalg
+pub mod dense;
+pub use dense::Matrix;

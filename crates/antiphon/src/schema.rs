@@ -1,0 +1,329 @@
+//! Participation schemas: in which steps one example may take part.
+//!
+//! A *pattern* is a set of steps in which one example may take part, a *schema*
+//! is the set of all patterns (paper, Section 2). Privacy is for the worst
+//! example, so only maximal patterns are kept: taking part less often never
+//! raises the sensitivity.
+
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Largest number of steps any schema accepts; far beyond what can be computed, but no overflow below it.
+pub const MAX_STEPS: usize = 1 << 28;
+/// Largest number of participations listed over all patterns of an explicit schema.
+pub const MAX_LISTED: usize = 1 << 26;
+
+/// Who may take part when.
+///
+/// Build one with the constructors, which check their arguments.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Schema {
+    /// Fixed epoch order: participations of one example are exactly `steps_per_epoch` apart,
+    /// and there are at most `max_participations` of them: the paper's (k, b)-participation.
+    FixedOrder {
+        /// n
+        steps: usize,
+        /// b
+        steps_per_epoch: usize,
+        /// k
+        max_participations: usize,
+    },
+    /// Participations of one example are at least `min_separation` steps apart,
+    /// and there are at most `max_participations` of them.
+    MinSeparation {
+        /// n
+        steps: usize,
+        /// b
+        min_separation: usize,
+        /// k
+        max_participations: usize,
+    },
+    /// An explicit list of patterns; they may overlap.
+    Patterns {
+        /// n
+        steps: usize,
+        /// Each pattern is a strictly increasing list of steps, counted from 0.
+        patterns: Vec<Vec<usize>>,
+    },
+}
+
+impl Schema {
+    /// Every example takes part at most once.
+    pub fn single(steps: usize) -> Result<Self> {
+        Self::fixed_order(steps, steps)
+    }
+
+    /// Every example takes part in every step (full-batch gradient descent).
+    pub fn every_step(steps: usize) -> Result<Self> {
+        Self::fixed_order(steps, 1)
+    }
+
+    /// `epochs` passes over the data in the same order, each of `steps_per_epoch` steps.
+    pub fn epochs(epochs: usize, steps_per_epoch: usize) -> Result<Self> {
+        check("epochs", epochs, 1, MAX_STEPS)?;
+        check("steps_per_epoch", steps_per_epoch, 1, MAX_STEPS / epochs)?;
+        Self::fixed_order(epochs * steps_per_epoch, steps_per_epoch)
+    }
+
+    /// `steps` steps in fixed epoch order; the last epoch may be incomplete, so k = ⌈steps / steps_per_epoch⌉.
+    pub fn fixed_order(steps: usize, steps_per_epoch: usize) -> Result<Self> {
+        check("steps", steps, 1, MAX_STEPS)?;
+        check("steps_per_epoch", steps_per_epoch, 1, steps)?;
+        Ok(Schema::FixedOrder {
+            steps,
+            steps_per_epoch,
+            max_participations: steps.div_ceil(steps_per_epoch),
+        })
+    }
+
+    /// Fixed epoch order where an example leaves after `max_participations` epochs, whenever it came:
+    /// the paper's (k, b)-participation with n > k·b. The patterns overlap.
+    pub fn fixed_order_at_most(
+        steps: usize,
+        steps_per_epoch: usize,
+        max_participations: usize,
+    ) -> Result<Self> {
+        let Schema::FixedOrder {
+            max_participations: most,
+            ..
+        } = Self::fixed_order(steps, steps_per_epoch)?
+        else {
+            unreachable!("fixed_order builds FixedOrder")
+        };
+        check("max_participations", max_participations, 1, most)?;
+        Ok(Schema::FixedOrder {
+            steps,
+            steps_per_epoch,
+            max_participations,
+        })
+    }
+
+    /// At least `min_separation` steps between two participations, at most `max_participations` of them.
+    pub fn min_separation(
+        steps: usize,
+        min_separation: usize,
+        max_participations: usize,
+    ) -> Result<Self> {
+        check("steps", steps, 1, MAX_STEPS)?;
+        check("min_separation", min_separation, 1, steps)?;
+        let most = steps.div_ceil(min_separation);
+        check("max_participations", max_participations, 1, most)?;
+        Ok(Schema::MinSeparation {
+            steps,
+            min_separation,
+            max_participations,
+        })
+    }
+
+    /// An explicit list of patterns over `steps` steps. Each must be strictly increasing and not empty.
+    pub fn patterns(steps: usize, patterns: Vec<Vec<usize>>) -> Result<Self> {
+        check("steps", steps, 1, MAX_STEPS)?;
+        if patterns.is_empty() {
+            return Err(Error::argument("patterns", "a list of at least one pattern", "[]"));
+        }
+        let mut listed = 0usize;
+        for (number, pattern) in patterns.iter().enumerate() {
+            let name = format!("pattern {number}");
+            if pattern.is_empty() {
+                return Err(Error::argument(name, "a list of at least one step", "[]"));
+            }
+            for pair in pattern.windows(2) {
+                if pair[0] >= pair[1] {
+                    let value = format!("{} before {}", pair[0], pair[1]);
+                    return Err(Error::argument(name, "strictly increasing", value));
+                }
+            }
+            let last = pattern[pattern.len() - 1];
+            check(&format!("every step of {name}"), last, 0, steps - 1)?;
+            listed += pattern.len();
+        }
+        check("the number of steps listed in all patterns", listed, 1, MAX_LISTED)?;
+        Ok(Schema::Patterns { steps, patterns })
+    }
+
+    /// Checks a schema that was not built by a constructor (one read from a file).
+    pub fn validate(self) -> Result<Self> {
+        match self {
+            Schema::FixedOrder {
+                steps,
+                steps_per_epoch,
+                max_participations,
+            } => Self::fixed_order_at_most(steps, steps_per_epoch, max_participations),
+            Schema::MinSeparation {
+                steps,
+                min_separation,
+                max_participations,
+            } => Self::min_separation(steps, min_separation, max_participations),
+            Schema::Patterns { steps, patterns } => Self::patterns(steps, patterns),
+        }
+    }
+
+    /// n, the number of steps.
+    pub fn steps(&self) -> usize {
+        match self {
+            Schema::FixedOrder { steps, .. }
+            | Schema::MinSeparation { steps, .. }
+            | Schema::Patterns { steps, .. } => *steps,
+        }
+    }
+
+    /// k, the largest number of participations of one example.
+    pub fn max_participations(&self) -> usize {
+        match self {
+            Schema::FixedOrder {
+                max_participations, ..
+            }
+            | Schema::MinSeparation {
+                max_participations, ..
+            } => *max_participations,
+            Schema::Patterns { patterns, .. } => patterns.iter().map(Vec::len).max().unwrap_or(0),
+        }
+    }
+
+    /// b, where the patterns are the residue classes {r, r+b, r+2b, …}: disjoint, and covering all steps.
+    pub fn residues(&self) -> Option<usize> {
+        match self {
+            Schema::FixedOrder {
+                steps,
+                steps_per_epoch,
+                max_participations,
+            } if *max_participations == steps.div_ceil(*steps_per_epoch) => Some(*steps_per_epoch),
+            _ => None,
+        }
+    }
+
+    /// All maximal patterns, or `None` for minimum separation, which has exponentially many.
+    pub fn listed(&self) -> Option<Vec<Vec<usize>>> {
+        match self {
+            Schema::FixedOrder {
+                steps,
+                steps_per_epoch: b,
+                max_participations: k,
+            } => {
+                // A start r is maximal unless the pattern could be extended backwards, that is, unless
+                // r >= b and the pattern from r - b still has room for its last step.
+                let patterns = (0..*steps)
+                    .filter(|r| *r < *b || r + (k - 1) * b < *steps)
+                    .map(|r| (0..*k).map(|e| r + e * b).filter(|i| i < steps).collect())
+                    .collect();
+                Some(patterns)
+            }
+            Schema::MinSeparation { .. } => None,
+            Schema::Patterns { patterns, .. } => Some(patterns.clone()),
+        }
+    }
+
+    /// Whether every step belongs to exactly one pattern. Then orthogonal mechanisms are optimal (docs/theory.md).
+    pub fn is_partition(&self) -> bool {
+        if self.residues().is_some() {
+            return true;
+        }
+        let Some(patterns) = self.listed() else {
+            return false;
+        };
+        let mut seen = vec![0u32; self.steps()];
+        patterns.iter().flatten().for_each(|i| seen[*i] += 1);
+        seen.iter().all(|count| *count == 1)
+    }
+
+    /// The schema in words, for people.
+    pub fn describe(&self) -> String {
+        match self {
+            Schema::FixedOrder {
+                steps,
+                steps_per_epoch,
+                max_participations: k,
+            } => {
+                if *k == 1 && steps == steps_per_epoch {
+                    format!("{steps} steps, each example at most once")
+                } else if self.residues().is_some() && steps % steps_per_epoch == 0 {
+                    format!(
+                        "{k} epochs of {steps_per_epoch} steps ({steps} steps), same order in every epoch"
+                    )
+                } else {
+                    format!(
+                        "{steps} steps, an example returns every {steps_per_epoch} steps, at most {k} times"
+                    )
+                }
+            }
+            Schema::MinSeparation {
+                steps,
+                min_separation,
+                max_participations,
+            } => format!(
+                "{steps} steps, an example returns after {min_separation} steps at the earliest, at most {max_participations} times"
+            ),
+            Schema::Patterns { steps, patterns } => {
+                format!("{steps} steps, {} participation patterns from a list", patterns.len())
+            }
+        }
+    }
+}
+
+fn check(argument: &str, value: usize, low: usize, high: usize) -> Result<()> {
+    if (low..=high).contains(&value) {
+        Ok(())
+    } else {
+        Err(Error::argument(argument, format!("in {low}..={high}"), value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fixed_order_lists_residue_classes() {
+        let schema = Schema::epochs(3, 2).unwrap();
+        assert_eq!(schema.listed().unwrap(), [vec![0, 2, 4], vec![1, 3, 5]]);
+        assert_eq!(schema.residues(), Some(2));
+    }
+
+    #[test]
+    fn an_incomplete_last_epoch_shortens_the_later_patterns() {
+        let schema = Schema::fixed_order(7, 3).unwrap();
+        assert_eq!(schema.max_participations(), 3);
+        assert_eq!(schema.listed().unwrap(), [vec![0, 3, 6], vec![1, 4], vec![2, 5]]);
+        assert!(schema.is_partition());
+    }
+
+    #[test]
+    fn fewer_participations_than_epochs_overlap_and_contain_every_pattern() {
+        let schema = Schema::fixed_order_at_most(7, 2, 2).unwrap();
+        let patterns = schema.listed().unwrap();
+        assert_eq!(patterns, [vec![0, 2], vec![1, 3], vec![2, 4], vec![3, 5], vec![4, 6]]);
+        assert!(!schema.is_partition());
+        assert_eq!(schema.residues(), None);
+    }
+
+    #[test]
+    fn partitions_are_recognised_in_explicit_lists() {
+        assert!(Schema::patterns(3, vec![vec![0, 2], vec![1]]).unwrap().is_partition());
+        assert!(!Schema::patterns(3, vec![vec![0, 2], vec![1, 2]]).unwrap().is_partition());
+        assert!(!Schema::patterns(3, vec![vec![0], vec![1]]).unwrap().is_partition());
+    }
+
+    #[test]
+    fn bad_arguments_are_named_with_range_and_value() {
+        let message = |result: Result<Schema>| result.unwrap_err().to_string();
+        assert_eq!(
+            message(Schema::fixed_order(10, 0)),
+            "steps_per_epoch must be in 1..=10, got 0"
+        );
+        assert_eq!(message(Schema::epochs(0, 4)), "epochs must be in 1..=268435456, got 0");
+        assert_eq!(
+            message(Schema::min_separation(10, 4, 4)),
+            "max_participations must be in 1..=3, got 4"
+        );
+        assert_eq!(
+            message(Schema::patterns(3, vec![vec![0, 3]])),
+            "every step of pattern 0 must be in 0..=2, got 3"
+        );
+        assert_eq!(
+            message(Schema::patterns(3, vec![vec![2, 1]])),
+            "pattern 0 must be strictly increasing, got 2 before 1"
+        );
+        assert!(Schema::epochs(usize::MAX, usize::MAX).is_err());
+    }
+}
