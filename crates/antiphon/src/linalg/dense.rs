@@ -44,6 +44,11 @@ pub fn is_finite(m: &Matrix) -> bool {
     (0..m.ncols()).all(|j| m.col(j).iter().all(|x| x.is_finite()))
 }
 
+/// J·mᵀ·J, where J reverses the order: entry (i, j) is that of (n−1−j, n−1−i). Keeps lower triangles lower.
+pub fn flip_transpose(m: &Matrix) -> Matrix {
+    m.as_ref().transpose().reverse_rows_and_cols().to_owned()
+}
+
 /// ‖m‖²_F.
 pub fn squared_norm(m: &Matrix) -> f64 {
     (0..m.ncols()).map(|j| m.col(j).squared_norm_l2()).sum()

@@ -1,3 +1,8 @@
-//! linalg
+//! Linear algebra: the only room that names faer, and the structured inverse at the heart of the solver.
+
+pub mod block_cyclic;
 pub mod dense;
+mod lanes;
+pub mod quadrature;
+
 pub use dense::Matrix;

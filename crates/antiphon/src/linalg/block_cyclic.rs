@@ -1,0 +1,607 @@
+//! Inverses of V⁻¹ + τU in linear time, for V⁻¹ = A⁻¹A⁻ᵀ with A⁻¹ banded and U = LLᵀ block diagonal.
+//!
+//! U couples the steps of one residue class r, r+b, r+2b, …; A⁻¹ couples a step with the few before it. Ordered
+//! by groups of neighbouring residues, V⁻¹ + τU is block tridiagonal with one cyclic corner (the last group meets
+//! the first one an epoch later). Nothing is squared: the factor R with RᵀR = V⁻¹ + τU comes from orthogonal row
+//! operations on [A⁻¹, √τ·L]ᵀ, group by group, with the last group as a border:
+//!
+//! 1. the *carry*, rows that touch group g and the last group, is annihilated against √τ·L_gᵀ;
+//!    what is left of it touches the last group only and is folded into that group's triangle;
+//! 2. the rows of A⁻ᵀ that belong to group g, touching g and g+1, are annihilated against the result;
+//!    what is left of them is the carry of group g+1.
+//!
+//! Walking back gives the diagonal blocks of the inverse (selected inversion) or, block column by block column,
+//! all of it. Each SIMD lane holds another τ; see [`lanes`](super::lanes).
+
+use super::dense::Matrix;
+use super::lanes::{Plain, Trail, Transposed, add_product, solve_upper, stack_qr};
+use super::quadrature::Quadrature;
+use crate::workload::InverseBands;
+use pulp::{Arch, NullaryFnOnce, Simd, WithSimd};
+use rayon::prelude::*;
+
+/// Which steps form which group, and how A⁻ᵀ couples them.
+pub struct BlockCyclic {
+    /// The steps of each group.
+    groups: Vec<Vec<usize>>,
+    /// For each step its position in its group.
+    position: Vec<usize>,
+    /// For each step its group.
+    group: Vec<usize>,
+    /// For each step s the non-zero A⁻¹[t, s], as (t, value).
+    coupling: Vec<Vec<(usize, f64)>>,
+}
+
+/// U = LLᵀ as the solver sees it: for each group the lower triangular factor of its diagonal block, row-major.
+pub type GroupFactors = Vec<Vec<f64>>;
+
+impl BlockCyclic {
+    /// Groups must be cyclically ordered: A⁻¹[t, s] ≠ 0 only for t in the group of s or the next one, and within a
+    /// group only for `position[t] ≥ position[s]`. There must be at least three groups.
+    pub fn new(groups: Vec<Vec<usize>>, coupling: Vec<Vec<(usize, f64)>>) -> Self {
+        let n = coupling.len();
+        let (mut position, mut group) = (vec![0; n], vec![0; n]);
+        for (g, steps) in groups.iter().enumerate() {
+            for (p, step) in steps.iter().enumerate() {
+                position[*step] = p;
+                group[*step] = g;
+            }
+        }
+        debug_assert!(groups.len() >= 3);
+        BlockCyclic {
+            groups,
+            position,
+            group,
+            coupling,
+        }
+    }
+
+    /// The steps of each group.
+    pub fn groups(&self) -> &[Vec<usize>] {
+        &self.groups
+    }
+
+    /// For each group the diagonal blocks of Σ_j w_j (V⁻¹ + τ_j U)⁻¹ and of Σ_j w_j τ_j (V⁻¹ + τ_j U)⁻¹, row-major.
+    pub fn diagonal_blocks(&self, factors: &GroupFactors, rule: &Quadrature) -> Vec<[Vec<f64>; 2]> {
+        let batches = batches(rule);
+        let task = DiagonalTask { structure: self, factors, batches: &batches };
+        let mut parts = Arch::new().dispatch(task);
+        // Summed in a fixed order, so that the number of threads changes no bit.
+        let mut total = parts.remove(0);
+        total.par_iter_mut().enumerate().for_each(|(g, block)| {
+            for part in &parts {
+                for which in 0..2 {
+                    let pairs = block[which].iter_mut().zip(&part[g][which]);
+                    pairs.for_each(|(sum, x)| *sum += x);
+                }
+            }
+        });
+        total
+    }
+
+    /// Σ_j w_j (V⁻¹ + τ_j U)⁻¹ as a dense matrix, its steps in reversed order: entry (i, j) is that of the steps
+    /// (n−1−i, n−1−j). `progress` is told how many of all nodes are done.
+    pub fn dense_reversed(
+        &self,
+        factors: &GroupFactors,
+        rule: &Quadrature,
+        progress: impl Fn(usize, usize),
+    ) -> Matrix {
+        let n = self.position.len();
+        let batches = batches(rule);
+        // Column block h holds, group by group, the blocks (g, h) with g ≤ h.
+        let mut columns: Vec<Vec<f64>> = (0..self.groups.len())
+            .map(|h| {
+                let rows: usize = self.groups[..=h].iter().map(Vec::len).sum();
+                vec![0.0; rows * self.groups[h].len()]
+            })
+            .collect();
+        let threads = rayon::current_num_threads();
+        for (chunk, some) in batches.chunks(threads).enumerate() {
+            progress(chunk * threads, batches.len());
+            let task = DenseTask { structure: self, factors, batches: some, columns: &mut columns };
+            Arch::new().dispatch(task);
+        }
+        progress(batches.len(), batches.len());
+        let mut x = Matrix::zeros(n, n);
+        for (h, column) in columns.iter().enumerate() {
+            let mut offset = 0;
+            for g in 0..=h {
+                for i in &self.groups[g] {
+                    for j in &self.groups[h] {
+                        let value = column[offset];
+                        offset += 1;
+                        x[(n - 1 - i, n - 1 - j)] = value;
+                        x[(n - 1 - j, n - 1 - i)] = value;
+                    }
+                }
+            }
+        }
+        x
+    }
+
+    fn next(&self, g: usize) -> usize {
+        (g + 1) % self.groups.len()
+    }
+
+    /// Writes the entries A⁻¹[t, s], s in group `from` (rows), t in group `to` (columns), into a cleared block.
+    #[inline(always)]
+    fn couple<S: Simd>(&self, simd: S, block: &mut [S::f64s], from: usize, to: usize) {
+        block.fill(simd.splat_f64s(0.0));
+        let columns = self.groups[to].len();
+        for (row, step) in self.groups[from].iter().enumerate() {
+            for (t, value) in &self.coupling[*step] {
+                if self.group[*t] == to {
+                    block[row * columns + self.position[*t]] = simd.splat_f64s(*value);
+                }
+            }
+        }
+    }
+}
+
+/// The grouping for residue classes modulo `b` over `n` steps: ⌊b/p⌋ groups of p neighbouring residues each, the
+/// last one also with the b mod p left over, where p is the bandwidth of A⁻¹. `None` with fewer than three groups.
+pub fn residue_groups(n: usize, b: usize, bands: &InverseBands) -> Option<BlockCyclic> {
+    let p = bands.bandwidth;
+    let count = b / p;
+    if count < 3 {
+        return None;
+    }
+    let groups = (0..count)
+        .map(|g| {
+            let end = if g + 1 == count { b } else { (g + 1) * p };
+            (g * p..end).flat_map(|r| (r..n).step_by(b)).collect()
+        })
+        .collect();
+    let coupling = (0..n)
+        .map(|s| (s..n.min(s + p + 1)).map(|t| (t, bands.get(t, s))).collect())
+        .collect();
+    Some(BlockCyclic::new(groups, coupling))
+}
+
+/// One SIMD vector of square roots √τ and of weights.
+struct Poles {
+    roots: Vec<f64>,
+    weights: Vec<f64>,
+}
+
+/// The nodes and weights in batches of one SIMD vector; the last is filled up with nodes of weight zero.
+fn batches(rule: &Quadrature) -> Vec<Poles> {
+    let lanes = Arch::new().dispatch(Lanes);
+    let poles: Vec<(f64, f64)> = rule
+        .nodes
+        .iter()
+        .copied()
+        .zip(rule.weights.iter().copied())
+        .collect();
+    poles
+        .chunks(lanes)
+        .map(|chunk| {
+            let node = |i: usize| chunk.get(i).map_or(chunk[0].0, |pole| pole.0);
+            let weight = |i: usize| chunk.get(i).map_or(0.0, |pole| pole.1);
+            Poles {
+                roots: (0..lanes).map(|i| node(i).sqrt()).collect(),
+                weights: (0..lanes).map(weight).collect(),
+            }
+        })
+        .collect()
+}
+
+struct Lanes;
+
+impl WithSimd for Lanes {
+    type Output = usize;
+    fn with_simd<S: Simd>(self, _: S) -> usize {
+        S::F64_LANES
+    }
+}
+
+/// What the elimination leaves of group g < last, enough to walk back:
+/// R_gg⁻¹, P = R_gg⁻¹R_{g,g+1} (empty for the group before the last), T = R_gg⁻¹R_{g,last}.
+struct Row<F> {
+    inverse: Vec<F>,
+    to_next: Vec<F>,
+    to_last: Vec<F>,
+}
+
+/// The elimination of all groups for one batch of nodes.
+struct Elimination<F> {
+    rows: Vec<Row<F>>,
+    /// R⁻¹ of the last group.
+    last_inverse: Vec<F>,
+}
+
+#[inline(always)]
+fn eliminate<S: Simd>(
+    simd: S,
+    structure: &BlockCyclic,
+    factors: &GroupFactors,
+    poles: &Poles,
+) -> Elimination<S::f64s> {
+    let zero = simd.splat_f64s(0.0);
+    let roots = S::as_simd_f64s(&poles.roots).0[0];
+    let size = |g: usize| structure.groups[g].len();
+    let last = structure.groups.len() - 1;
+    let sl = size(last);
+    let mut scratch = Vec::new();
+
+    let mut last_triangle = vec![zero; sl * sl];
+    scaled_transpose(simd, &mut last_triangle, &factors[last], sl, roots);
+    // The first carry: the rows of A⁻ᵀ that belong to the last group touch it and group 0.
+    let mut carry = vec![zero; sl * size(0)];
+    let mut carry_last = vec![zero; sl * sl];
+    structure.couple(simd, &mut carry, last, 0);
+    structure.couple(simd, &mut carry_last, last, last);
+    let mut carried = sl;
+
+    let mut rows = Vec::with_capacity(last);
+    for g in 0..last {
+        let (s, next) = (size(g), structure.next(g));
+        // 1. The carry against √τ·L_gᵀ; the remainder into the last triangle.
+        let mut triangle = vec![zero; s * s];
+        scaled_transpose(simd, &mut triangle, &factors[g], s, roots);
+        let mut to_last = vec![zero; s * sl];
+        stack_qr(
+            simd,
+            s,
+            &mut triangle,
+            &mut carry,
+            carried,
+            false,
+            &mut [Trail { top: &mut to_last, bottom: &mut carry_last, columns: sl }],
+            &mut scratch,
+        );
+        stack_qr(simd, sl, &mut last_triangle, &mut carry_last, carried, false, &mut [], &mut scratch);
+        // 2. The rows of A⁻ᵀ that belong to group g.
+        let mut own = vec![zero; s * s];
+        structure.couple(simd, &mut own, g, g);
+        let mut to_next = Vec::new();
+        carried = s;
+        carry_last.clear();
+        carry_last.resize(s * sl, zero);
+        if next == last {
+            structure.couple(simd, &mut carry_last, g, last);
+            stack_qr(
+                simd,
+                s,
+                &mut triangle,
+                &mut own,
+                s,
+                true,
+                &mut [Trail { top: &mut to_last, bottom: &mut carry_last, columns: sl }],
+                &mut scratch,
+            );
+            stack_qr(simd, sl, &mut last_triangle, &mut carry_last, s, false, &mut [], &mut scratch);
+        } else {
+            let sn = size(next);
+            to_next.resize(s * sn, zero);
+            carry.clear();
+            carry.resize(s * sn, zero);
+            structure.couple(simd, &mut carry, g, next);
+            stack_qr(
+                simd,
+                s,
+                &mut triangle,
+                &mut own,
+                s,
+                true,
+                &mut [
+                    Trail { top: &mut to_next, bottom: &mut carry, columns: sn },
+                    Trail { top: &mut to_last, bottom: &mut carry_last, columns: sl },
+                ],
+                &mut scratch,
+            );
+            solve_upper(simd, s, &triangle, &mut to_next, sn);
+        }
+        solve_upper(simd, s, &triangle, &mut to_last, sl);
+        rows.push(Row { inverse: inverse_upper(simd, s, &triangle), to_next, to_last });
+    }
+    Elimination { rows, last_inverse: inverse_upper(simd, sl, &last_triangle) }
+}
+
+/// out ← root·Lᵀ for a lower triangular L.
+#[inline(always)]
+fn scaled_transpose<S: Simd>(simd: S, out: &mut [S::f64s], l: &[f64], size: usize, root: S::f64s) {
+    for i in 0..size {
+        for j in i..size {
+            out[i * size + j] = simd.mul_f64s(simd.splat_f64s(l[j * size + i]), root);
+        }
+    }
+}
+
+#[inline(always)]
+fn inverse_upper<S: Simd>(simd: S, size: usize, r: &[S::f64s]) -> Vec<S::f64s> {
+    let mut inverse = vec![simd.splat_f64s(0.0); size * size];
+    for i in 0..size {
+        inverse[i * size + i] = simd.splat_f64s(1.0);
+    }
+    solve_upper(simd, size, r, &mut inverse, size);
+    inverse
+}
+
+/// Walks back from the last group, calling `visit(g, G_gg, G_{g,last})` for every group.
+#[inline(always)]
+fn walk_back<S: Simd>(
+    simd: S,
+    structure: &BlockCyclic,
+    elimination: &Elimination<S::f64s>,
+    mut visit: impl FnMut(usize, &[S::f64s], &[S::f64s]),
+) {
+    let zero = simd.splat_f64s(0.0);
+    let size = |g: usize| structure.groups[g].len();
+    let last = structure.groups.len() - 1;
+    let sl = size(last);
+    let mut corner = vec![zero; sl * sl];
+    let inverse = &elimination.last_inverse;
+    add_product::<S, Transposed>(simd, &mut corner, inverse, inverse, (sl, sl, sl));
+    visit(last, &corner, &corner);
+
+    // The blocks of the group visited before: its diagonal one and the one towards the last group.
+    let (mut next_diagonal, mut next_last): (Vec<S::f64s>, Vec<S::f64s>) = (Vec::new(), Vec::new());
+    for g in (0..last).rev() {
+        let s = size(g);
+        let Row { inverse, to_next, to_last } = &elimination.rows[g];
+        // −G_{g,last} = P·G_{next,last} + T·G_{last,last}
+        let mut q_last = vec![zero; s * sl];
+        add_product::<S, Plain>(simd, &mut q_last, to_last, &corner, (s, sl, sl));
+        // G_gg = R⁻¹R⁻ᵀ + Q₁Pᵀ + Q₂Tᵀ
+        let mut diagonal = vec![zero; s * s];
+        add_product::<S, Transposed>(simd, &mut diagonal, inverse, inverse, (s, s, s));
+        if g + 1 < last {
+            let sn = size(g + 1);
+            add_product::<S, Plain>(simd, &mut q_last, to_next, &next_last, (s, sn, sl));
+            // −G_{g,next} = P·G_{next,next} + T·G_{last,next}
+            let mut q_next = vec![zero; s * sn];
+            add_product::<S, Plain>(simd, &mut q_next, to_next, &next_diagonal, (s, sn, sn));
+            add_product::<S, Transposed>(simd, &mut q_next, to_last, &next_last, (s, sl, sn));
+            add_product::<S, Transposed>(simd, &mut diagonal, &q_next, to_next, (s, sn, s));
+        }
+        add_product::<S, Transposed>(simd, &mut diagonal, &q_last, to_last, (s, sl, s));
+        q_last.iter_mut().for_each(|x| *x = simd.neg_f64s(*x));
+        visit(g, &diagonal, &q_last);
+        (next_diagonal, next_last) = (diagonal, q_last);
+    }
+}
+
+struct DiagonalTask<'a> {
+    structure: &'a BlockCyclic,
+    factors: &'a GroupFactors,
+    batches: &'a [Poles],
+}
+
+impl WithSimd for DiagonalTask<'_> {
+    type Output = Vec<Vec<[Vec<f64>; 2]>>;
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+        let DiagonalTask { structure, factors, batches } = self;
+        batches
+            .par_iter()
+            .map(|poles| simd.vectorize(DiagonalBatch { simd, structure, factors, poles }))
+            .collect()
+    }
+}
+
+/// One batch on one thread. A named type rather than a closure, because only a method can be forced inline into
+/// the code that is compiled for the vector unit.
+struct DiagonalBatch<'a, S> {
+    simd: S,
+    structure: &'a BlockCyclic,
+    factors: &'a GroupFactors,
+    poles: &'a Poles,
+}
+
+impl<S: Simd> NullaryFnOnce for DiagonalBatch<'_, S> {
+    type Output = Vec<[Vec<f64>; 2]>;
+    #[inline(always)]
+    fn call(self) -> Self::Output {
+        let DiagonalBatch { simd, structure, factors, poles } = self;
+        let weights = S::as_simd_f64s(&poles.weights).0[0];
+        let roots = S::as_simd_f64s(&poles.roots).0[0];
+        let other = simd.mul_f64s(weights, simd.mul_f64s(roots, roots));
+        let elimination = eliminate(simd, structure, factors, poles);
+        let mut blocks = vec![[Vec::new(), Vec::new()]; structure.groups.len()];
+        walk_back(simd, structure, &elimination, |g, diagonal, _| {
+            blocks[g] = [
+                weighted_sum(simd, diagonal, weights).collect(),
+                weighted_sum(simd, diagonal, other).collect(),
+            ];
+        });
+        blocks
+    }
+}
+
+/// Σ over the lanes of weight·x, entry by entry.
+#[inline(always)]
+fn weighted_sum<S: Simd>(
+    simd: S,
+    block: &[S::f64s],
+    weights: S::f64s,
+) -> impl Iterator<Item = f64> {
+    block
+        .iter()
+        .map(move |x| simd.reduce_sum_f64s(simd.mul_f64s(*x, weights)))
+}
+
+struct DenseTask<'a> {
+    structure: &'a BlockCyclic,
+    factors: &'a GroupFactors,
+    batches: &'a [Poles],
+    columns: &'a mut [Vec<f64>],
+}
+
+/// An elimination with the blocks (h, h) and (h, last) of the inverse for every h.
+struct Solved<F> {
+    elimination: Elimination<F>,
+    blocks: Vec<(Vec<F>, Vec<F>)>,
+    weights: F,
+}
+
+impl WithSimd for DenseTask<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let DenseTask { structure, factors, batches, columns } = self;
+        let solved: Vec<Solved<S::f64s>> = batches
+            .par_iter()
+            .map(|poles| simd.vectorize(SolveBatch { simd, structure, factors, poles }))
+            .collect();
+        columns.par_iter_mut().enumerate().for_each(|(h, column)| {
+            for solved in &solved {
+                simd.vectorize(AddColumn { simd, structure, solved, h, column });
+            }
+        });
+    }
+}
+
+struct SolveBatch<'a, S> {
+    simd: S,
+    structure: &'a BlockCyclic,
+    factors: &'a GroupFactors,
+    poles: &'a Poles,
+}
+
+impl<S: Simd> NullaryFnOnce for SolveBatch<'_, S> {
+    type Output = Solved<S::f64s>;
+    #[inline(always)]
+    fn call(self) -> Self::Output {
+        let SolveBatch { simd, structure, factors, poles } = self;
+        let elimination = eliminate(simd, structure, factors, poles);
+        let mut blocks = vec![(Vec::new(), Vec::new()); structure.groups.len()];
+        walk_back(simd, structure, &elimination, |h, diagonal, last| {
+            blocks[h] = (diagonal.to_vec(), last.to_vec());
+        });
+        let weights = S::as_simd_f64s(&poles.weights).0[0];
+        Solved { elimination, blocks, weights }
+    }
+}
+
+struct AddColumn<'a, S: Simd> {
+    simd: S,
+    structure: &'a BlockCyclic,
+    solved: &'a Solved<S::f64s>,
+    h: usize,
+    column: &'a mut [f64],
+}
+
+impl<S: Simd> NullaryFnOnce for AddColumn<'_, S> {
+    type Output = ();
+    #[inline(always)]
+    fn call(self) {
+        add_column(self.simd, self.structure, self.solved, self.h, self.column);
+    }
+}
+
+/// Adds the weighted blocks (g, h), g ≤ h, of the inverse to a column block, walking up from the diagonal:
+/// G_{g,h} = −(P_g·G_{g+1,h} + T_g·G_{last,h}).
+#[inline(always)]
+fn add_column<S: Simd>(
+    simd: S,
+    structure: &BlockCyclic,
+    solved: &Solved<S::f64s>,
+    h: usize,
+    column: &mut [f64],
+) {
+    let zero = simd.splat_f64s(0.0);
+    let size = |g: usize| structure.groups[g].len();
+    let (last, sh) = (structure.groups.len() - 1, size(h));
+    let sl = size(last);
+    let (diagonal, towards_last) = &solved.blocks[h];
+    let mut block = diagonal.clone();
+    let mut next = Vec::new();
+    let mut end = column.len();
+    for g in (0..=h).rev() {
+        let s = size(g);
+        if g < h {
+            let Row { to_next, to_last, .. } = &solved.elimination.rows[g];
+            next.clear();
+            next.resize(s * sh, zero);
+            add_product::<S, Transposed>(simd, &mut next, to_last, towards_last, (s, sl, sh));
+            if g + 1 < last {
+                add_product::<S, Plain>(simd, &mut next, to_next, &block, (s, size(g + 1), sh));
+            }
+            std::mem::swap(&mut block, &mut next);
+            block.iter_mut().for_each(|x| *x = simd.neg_f64s(*x));
+        }
+        let start = end - s * sh;
+        let sums = weighted_sum(simd, &block, solved.weights);
+        column[start..end].iter_mut().zip(sums).for_each(|(sum, x)| *sum += x);
+        end = start;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linalg::dense;
+    use crate::workload::Workload;
+
+    /// Σ_j w_j (A⁻¹A⁻ᵀ + τ_j LLᵀ)⁻¹ by dense Cholesky factorizations: the oracle.
+    fn oracle(a_inverse: &Matrix, l: &Matrix, rule: &Quadrature) -> Matrix {
+        let n = l.nrows();
+        let mut sum = Matrix::zeros(n, n);
+        for (node, weight) in rule.nodes.iter().zip(&rule.weights) {
+            let mut m = a_inverse * a_inverse.transpose() + (l * l.transpose()) * faer::Scale(*node);
+            dense::cholesky_in_place(&mut m).unwrap();
+            let inverse = dense::lower_inverse(&m).unwrap();
+            sum += (inverse.transpose() * &inverse) * faer::Scale(*weight);
+        }
+        sum
+    }
+
+    #[test]
+    fn blocks_and_dense_agree_with_the_oracle() {
+        for (n, b, momentum) in [(12, 3, 0.0), (23, 5, 0.0), (30, 7, 0.9), (7, 7, 0.0), (40, 6, 0.5), (29, 9, 0.9)] {
+            let workload = Workload::training(n, momentum, None).unwrap();
+            let bands = workload.inverse_bands().unwrap();
+            let structure = residue_groups(n, b, &bands).unwrap();
+            let factors: GroupFactors = structure
+                .groups()
+                .iter()
+                .map(|steps| {
+                    let s = steps.len();
+                    (0..s * s)
+                        .map(|e| {
+                            let (i, j) = (e / s, e % s);
+                            // Steps of different residues are not coupled by U.
+                            if steps[i] % b != steps[j] % b || j > i {
+                                0.0
+                            } else if i == j {
+                                1.0 + 0.1 * (steps[i] as f64).sin()
+                            } else {
+                                0.3 * ((steps[i] * 7 + steps[j]) as f64).cos()
+                            }
+                        })
+                        .collect()
+                })
+                .collect();
+            let mut l = Matrix::zeros(n, n);
+            for (steps, factor) in structure.groups().iter().zip(&factors) {
+                for (i, row) in steps.iter().enumerate() {
+                    for (j, column) in steps.iter().enumerate() {
+                        l[(*row, *column)] = factor[i * steps.len() + j];
+                    }
+                }
+            }
+            let a_inverse = dense::from_fn(n, n, |i, j| bands.get(i, j));
+            let rule = Quadrature::new(1e-3, 5.0, 11).unwrap();
+            let expected = oracle(&a_inverse, &l, &rule);
+            let scale = dense::squared_norm(&expected).sqrt();
+            let full = structure.dense_reversed(&factors, &rule, |_, _| ());
+            for i in 0..n {
+                for j in 0..n {
+                    let error = full[(n - 1 - i, n - 1 - j)] - expected[(i, j)];
+                    assert!(error.abs() < 1e-12 * scale, "n={n} b={b} ({i},{j}): {error:e}");
+                }
+            }
+            let blocks = structure.diagonal_blocks(&factors, &rule);
+            for (steps, [block, _]) in structure.groups().iter().zip(&blocks) {
+                for (i, row) in steps.iter().enumerate() {
+                    for (j, column) in steps.iter().enumerate() {
+                        let error = block[i * steps.len() + j] - expected[(*row, *column)];
+                        assert!(error.abs() < 1e-12 * scale, "n={n} b={b}: {error:e}");
+                    }
+                }
+            }
+        }
+    }
+}

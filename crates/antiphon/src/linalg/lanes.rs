@@ -1,0 +1,263 @@
+//! Small dense kernels that run on several independent problems at once, one per SIMD lane.
+//!
+//! Every shifted system V⁻¹ + τU has the same shape for all shifts τ, so a lane is a shift:
+//! the loops below read like scalar code, need no remainder handling whatever the block size,
+//! and keep the vector units busy even for 1×1 blocks. Blocks are row-major slices.
+
+use pulp::Simd;
+
+/// Trailing columns that a [`stack_qr`] carries along.
+pub struct Trail<'a, F> {
+    /// The rows beside the triangle.
+    pub top: &'a mut [F],
+    /// The rows beside the part that is annihilated.
+    pub bottom: &'a mut [F],
+    /// How many columns both have.
+    pub columns: usize,
+}
+
+/// Orthogonal row operations that annihilate `bottom` against the triangle above it:
+///
+/// ```text
+/// Q · [ top    | trail.top    ]  =  [ R | … ]        top, R upper triangular with positive diagonal
+///     [ bottom | trail.bottom ]     [ 0 | … ]        bottom has `rows` rows
+/// ```
+///
+/// `triangular` promises that `bottom` is square and upper triangular. The reflection that sends the column
+/// (α, b) with α > 0 to (β, 0), β = ‖(α, b)‖, is followed by a change of sign of its first row, which keeps
+/// the diagonal positive and every sum below free of cancellation:
+/// t' = (αt + bᵀc)/β, c' = c − b·(t + t')/(α + β) for another column (t, c).
+#[inline(always)]
+pub fn stack_qr<S: Simd>(
+    simd: S,
+    size: usize,
+    top: &mut [S::f64s],
+    bottom: &mut [S::f64s],
+    rows: usize,
+    triangular: bool,
+    trails: &mut [Trail<'_, S::f64s>],
+    column: &mut Vec<S::f64s>,
+) {
+    for j in 0..size {
+        let active = if triangular { j + 1 } else { rows };
+        column.clear();
+        let mut squares = simd.splat_f64s(0.0);
+        for i in 0..active {
+            let b = bottom[i * size + j];
+            squares = simd.mul_add_e_f64s(b, b, squares);
+            column.push(b);
+        }
+        let alpha = top[j * size + j];
+        let beta = simd.sqrt_f64s(simd.mul_add_e_f64s(alpha, alpha, squares));
+        let one = simd.splat_f64s(1.0);
+        let reflection = Reflection {
+            alpha,
+            inverse_beta: simd.div_f64s(one, beta),
+            inverse_sum: simd.div_f64s(one, simd.add_f64s(alpha, beta)),
+        };
+        top[j * size + j] = beta;
+        reflection.apply(
+            simd,
+            column,
+            &mut top[j * size + j + 1..(j + 1) * size],
+            bottom,
+            size,
+            j + 1,
+        );
+        for trail in trails.iter_mut() {
+            let n = trail.columns;
+            reflection.apply(simd, column, &mut trail.top[j * n..(j + 1) * n], trail.bottom, n, 0);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Reflection<F> {
+    alpha: F,
+    inverse_beta: F,
+    inverse_sum: F,
+}
+
+impl<F: Copy> Reflection<F> {
+    /// Applies the reflection to `top_row` and the columns of `bottom` from `first` on.
+    #[inline(always)]
+    fn apply<S: Simd<f64s = F>>(
+        self,
+        simd: S,
+        column: &[F],
+        top_row: &mut [F],
+        bottom: &mut [F],
+        stride: usize,
+        first: usize,
+    ) {
+        let columns = top_row.len();
+        let mut c = 0;
+        while c + 4 <= columns {
+            self.chunk::<S, 4>(simd, column, &mut top_row[c..c + 4], bottom, stride, first + c);
+            c += 4;
+        }
+        while c < columns {
+            self.chunk::<S, 1>(simd, column, &mut top_row[c..c + 1], bottom, stride, first + c);
+            c += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn chunk<S: Simd<f64s = F>, const N: usize>(
+        self,
+        simd: S,
+        column: &[F],
+        top: &mut [F],
+        bottom: &mut [F],
+        stride: usize,
+        first: usize,
+    ) {
+        let mut sum = [simd.splat_f64s(0.0); N];
+        for (b, row) in column.iter().zip(bottom.chunks_exact(stride)) {
+            let row = &row[first..first + N];
+            for c in 0..N {
+                sum[c] = simd.mul_add_e_f64s(*b, row[c], sum[c]);
+            }
+        }
+        for c in 0..N {
+            let t = top[c];
+            let new = simd.mul_f64s(simd.mul_add_e_f64s(self.alpha, t, sum[c]), self.inverse_beta);
+            top[c] = new;
+            sum[c] = simd.mul_f64s(simd.add_f64s(t, new), self.inverse_sum);
+        }
+        for (b, row) in column.iter().zip(bottom.chunks_exact_mut(stride)) {
+            let row = &mut row[first..first + N];
+            for c in 0..N {
+                row[c] = simd.negate_mul_add_e_f64s(*b, sum[c], row[c]);
+            }
+        }
+    }
+}
+
+/// x ← R⁻¹x for an upper triangular R of the given size; x has `columns` columns.
+#[inline(always)]
+pub fn solve_upper<S: Simd>(simd: S, size: usize, r: &[S::f64s], x: &mut [S::f64s], columns: usize) {
+    for i in (0..size).rev() {
+        let (head, tail) = x.split_at_mut((i + 1) * columns);
+        let row = &mut head[i * columns..];
+        let coefficients = &r[i * size + i + 1..(i + 1) * size];
+        let inverse = simd.div_f64s(simd.splat_f64s(1.0), r[i * size + i]);
+        let mut c = 0;
+        while c + 4 <= columns {
+            solve_chunk::<S, 4>(simd, coefficients, inverse, row, tail, columns, c);
+            c += 4;
+        }
+        while c < columns {
+            solve_chunk::<S, 1>(simd, coefficients, inverse, row, tail, columns, c);
+            c += 1;
+        }
+    }
+}
+
+#[inline(always)]
+fn solve_chunk<S: Simd, const N: usize>(
+    simd: S,
+    coefficients: &[S::f64s],
+    inverse: S::f64s,
+    row: &mut [S::f64s],
+    below: &[S::f64s],
+    columns: usize,
+    first: usize,
+) {
+    let row = &mut row[first..first + N];
+    let mut sum = [simd.splat_f64s(0.0); N];
+    sum.copy_from_slice(row);
+    for (r, other) in coefficients.iter().zip(below.chunks_exact(columns)) {
+        let other = &other[first..first + N];
+        for c in 0..N {
+            sum[c] = simd.negate_mul_add_e_f64s(*r, other[c], sum[c]);
+        }
+    }
+    for c in 0..N {
+        row[c] = simd.mul_f64s(sum[c], inverse);
+    }
+}
+
+/// How the second factor of a product is read.
+pub trait Layout {
+    /// Whether the factor is stored transposed.
+    const TRANSPOSED: bool;
+}
+/// As it is.
+pub struct Plain;
+/// Transposed.
+pub struct Transposed;
+impl Layout for Plain {
+    const TRANSPOSED: bool = false;
+}
+impl Layout for Transposed {
+    const TRANSPOSED: bool = true;
+}
+
+/// out ← out + a·b, with a of `shape.0`×`shape.1`, b of `shape.1`×`shape.2` (stored transposed if so asked).
+#[inline(always)]
+pub fn add_product<S: Simd, L: Layout>(
+    simd: S,
+    out: &mut [S::f64s],
+    a: &[S::f64s],
+    b: &[S::f64s],
+    shape: (usize, usize, usize),
+) {
+    let (m, _, n) = shape;
+    let mut i = 0;
+    while i < m {
+        let two = i + 2 <= m;
+        let mut j = 0;
+        while j < n {
+            let four = j + 4 <= n;
+            match (two, four) {
+                (true, true) => tile::<S, L, 2, 4>(simd, out, a, b, shape, i, j),
+                (true, false) => tile::<S, L, 2, 1>(simd, out, a, b, shape, i, j),
+                (false, true) => tile::<S, L, 1, 4>(simd, out, a, b, shape, i, j),
+                (false, false) => tile::<S, L, 1, 1>(simd, out, a, b, shape, i, j),
+            }
+            j += if four { 4 } else { 1 };
+        }
+        i += if two { 2 } else { 1 };
+    }
+}
+
+#[inline(always)]
+fn tile<S: Simd, L: Layout, const R: usize, const C: usize>(
+    simd: S,
+    out: &mut [S::f64s],
+    a: &[S::f64s],
+    b: &[S::f64s],
+    (_, inner, n): (usize, usize, usize),
+    i: usize,
+    j: usize,
+) {
+    let mut sum = [[simd.splat_f64s(0.0); C]; R];
+    for r in 0..R {
+        sum[r].copy_from_slice(&out[(i + r) * n + j..][..C]);
+    }
+    if L::TRANSPOSED {
+        let rows: [&[S::f64s]; C] = std::array::from_fn(|c| &b[(j + c) * inner..][..inner]);
+        let left: [&[S::f64s]; R] = std::array::from_fn(|r| &a[(i + r) * inner..][..inner]);
+        for l in 0..inner {
+            for r in 0..R {
+                for c in 0..C {
+                    sum[r][c] = simd.mul_add_e_f64s(left[r][l], rows[c][l], sum[r][c]);
+                }
+            }
+        }
+    } else {
+        let left: [&[S::f64s]; R] = std::array::from_fn(|r| &a[(i + r) * inner..][..inner]);
+        for (l, row) in b.chunks_exact(n).enumerate().take(inner) {
+            let row = &row[j..j + C];
+            for r in 0..R {
+                for c in 0..C {
+                    sum[r][c] = simd.mul_add_e_f64s(left[r][l], row[c], sum[r][c]);
+                }
+            }
+        }
+    }
+    for r in 0..R {
+        out[(i + r) * n + j..][..C].copy_from_slice(&sum[r]);
+    }
+}

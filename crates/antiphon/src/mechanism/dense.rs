@@ -1,0 +1,118 @@
+//! The noising matrix W = C⁻¹ of a dense mechanism, and what follows from it alone.
+
+use crate::error::{Error, Result};
+use crate::linalg::dense::{self, Matrix};
+use crate::schema::Schema;
+use crate::sensitivity::{self, Sensitivity};
+use crate::workload::Workload;
+use sha2::{Digest, Sha256};
+
+/// A lower triangular, invertible W. Whatever is claimed of a dense mechanism is claimed of this matrix:
+/// its encoder is C = W⁻¹, its decoder B = AW.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NoisingMatrix {
+    w: Matrix,
+}
+
+/// The sensitivity of the exact inverse of a stored matrix, and how well the computed inverse fits.
+#[derive(Debug, Clone, Copy)]
+pub struct SensitivityOfInverse {
+    /// Upper and lower bound.
+    pub sensitivity: Sensitivity,
+    /// A bound on ‖C̃W − I‖₂ for the computed inverse C̃, rounding errors included.
+    pub residual: f64,
+}
+
+impl NoisingMatrix {
+    /// Takes a matrix after checking that it is square, finite, lower triangular and invertible.
+    pub fn new(w: Matrix) -> Result<Self> {
+        // The conditions on a workload and on a noising matrix are the same.
+        match Workload::dense(w)? {
+            Workload::Dense(w) => Ok(NoisingMatrix { w }),
+            Workload::Training(_) => unreachable!("Workload::dense builds Dense"),
+        }
+    }
+
+    /// W = C⁻¹.
+    pub fn matrix(&self) -> &Matrix {
+        &self.w
+    }
+
+    /// C, up to rounding errors.
+    pub fn encoder(&self) -> Result<Matrix> {
+        dense::lower_inverse(&self.w)
+    }
+
+    /// The number of steps n.
+    pub fn steps(&self) -> usize {
+        self.w.nrows()
+    }
+
+    /// The rows of the lower triangle one after another: n(n+1)/2 numbers, the form in which W is stored and hashed.
+    pub fn packed(&self) -> Vec<f64> {
+        (0..self.steps()).flat_map(|i| (0..=i).map(move |j| self.w[(i, j)])).collect()
+    }
+
+    /// The inverse of [`NoisingMatrix::packed`].
+    pub fn from_packed(steps: usize, packed: &[f64]) -> Result<Self> {
+        if Some(packed.len()) != steps.checked_add(1).and_then(|m| m.checked_mul(steps)).map(|m| m / 2) {
+            let allowed = format!("a triangle of {steps} rows");
+            return Err(Error::argument("the noising matrix", allowed, format!("{} numbers", packed.len())));
+        }
+        let entry = |i: usize, j: usize| if j <= i { packed[i * (i + 1) / 2 + j] } else { 0.0 };
+        Self::new(dense::from_fn(steps, steps, entry))
+    }
+
+    /// The SHA-256 of the packed triangle (little-endian `f64`), in hexadecimal: the name of the mechanism.
+    pub fn id(&self) -> String {
+        let mut hash = Sha256::new();
+        for i in 0..self.steps() {
+            for j in 0..=i {
+                hash.update(self.w[(i, j)].to_le_bytes());
+            }
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// ‖AW‖²_F, rounded up.
+    pub fn squared_error(&self, workload: &Workload) -> f64 {
+        let n = self.steps() as f64;
+        // Each entry of AW is a recurrence of at most 3n operations on terms that may cancel, and the matrix is
+        // triangular with unit-size entries; (1 + 4nε) covers the recurrences of positive rates, the sum of squares
+        // adds n²ε in the worst case and √(n²)ε in practice. An estimate, hence "numerically certified".
+        dense::squared_norm(&workload.apply(&self.w)) * (1.0 + 8.0 * n * f64::EPSILON)
+    }
+
+    /// The sensitivity of C = W⁻¹ under a schema.
+    ///
+    /// The computed inverse C̃ is not C. With E = C̃W − I and ‖E‖₂ ≤ ε < 1, C = (I + E)⁻¹C̃, hence
+    /// sens(C̃)/(1 + ε) ≤ sens(C) ≤ sens(C̃)/(1 − ε) (docs/theory.md, section 7).
+    pub fn sensitivity(&self, schema: &Schema) -> Result<SensitivityOfInverse> {
+        self.sensitivity_with(&self.encoder()?, schema)
+    }
+
+    /// As [`NoisingMatrix::sensitivity`], with a candidate for C that is already at hand. Any candidate gives a true
+    /// bound; a bad one gives a bad bound.
+    pub fn sensitivity_with(&self, encoder: &Matrix, schema: &Schema) -> Result<SensitivityOfInverse> {
+        let n = self.steps();
+        let mut e = dense::lower_product(encoder, &self.w);
+        for i in 0..n {
+            e[(i, i)] -= 1.0;
+        }
+        // |fl(C̃W) − C̃W| ≤ γ_n|C̃||W| entrywise, and ‖|C̃||W|‖_F ≤ ‖C̃‖_F‖W‖_F.
+        let rounding = 1.01
+            * n as f64
+            * f64::EPSILON
+            * (dense::squared_norm(encoder) * dense::squared_norm(&self.w)).sqrt();
+        let residual = dense::squared_norm(&e).sqrt() + rounding;
+        if !(residual < 0.5) {
+            return Err(Error::Numerical(format!(
+                "the noising matrix is too ill-conditioned to invert: ‖C·C⁻¹ − I‖ may be {residual:.1e}"
+            )));
+        }
+        let mut sensitivity = sensitivity::sensitivity_of_encoder(encoder, schema)?;
+        sensitivity.upper /= 1.0 - residual; // up: the exact inverse may be larger
+        sensitivity.lower /= 1.0 + residual; // down
+        Ok(SensitivityOfInverse { sensitivity, residual })
+    }
+}

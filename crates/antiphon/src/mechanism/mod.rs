@@ -1,0 +1,102 @@
+//! Mechanisms: what the optimizer makes, a file stores, a noise stream reads and `verify` distrusts.
+
+mod dense;
+
+pub use dense::{NoisingMatrix, SensitivityOfInverse};
+
+use crate::error::{Error, Result};
+use crate::linalg::quadrature::Quadrature;
+use crate::schema::Schema;
+use crate::workload::Workload;
+
+/// A correlated-noise mechanism with its proof.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mechanism {
+    /// Who may take part when.
+    pub schema: Schema,
+    /// A.
+    pub workload: Workload,
+    /// What is added to the gradients.
+    pub noise: Noise,
+    /// The proof that no mechanism is much better.
+    pub certificate: Certificate,
+    /// What is said about all this. Claims are believed by nobody: see [`verify`](crate::verify).
+    pub claims: Claims,
+}
+
+/// The two ways in which a mechanism is given.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Noise {
+    /// Row t of C⁻¹Z is the noise of step t.
+    Dense(NoisingMatrix),
+    /// X = X_N(U)/s²: the sum of resolvents Σ w_j (V⁻¹ + τ_j U)⁻¹ with the U of the certificate, divided by its own
+    /// squared sensitivity. Nothing of size n² is stored, and no noise can be drawn from it yet.
+    Implicit {
+        /// τ and w.
+        rule: Quadrature,
+        /// s², an upper bound on the squared sensitivity of the sum.
+        squared_sensitivity: f64,
+    },
+}
+
+/// A dual feasible U = Σ_π E_π L_π L_πᵀ E_πᵀ, given by one lower triangular factor per participation pattern, in the
+/// order of [`Schema::listed`]. It proves that the loss of every mechanism is at least a²/c, with a = ‖A·L‖_* and
+/// c = Σ_π max_i ‖row i of L_π‖².
+#[derive(Debug, Clone, PartialEq)]
+pub struct Certificate {
+    /// L_π, row-major and square; zero above the diagonal.
+    pub factors: Vec<Vec<f64>>,
+}
+
+impl Certificate {
+    /// Checks shapes, finiteness and triangularity against a schema.
+    pub fn check(&self, schema: &Schema) -> Result<()> {
+        let patterns = schema.listed().ok_or_else(|| {
+            Error::Unsupported("a minimum-separation schema has no certificate".into())
+        })?;
+        if patterns.len() != self.factors.len() {
+            let allowed = format!("{} factors, one per pattern", patterns.len());
+            return Err(Error::argument("the certificate", allowed, self.factors.len()));
+        }
+        for (r, (pattern, factor)) in patterns.iter().zip(&self.factors).enumerate() {
+            let k = pattern.len();
+            if factor.len() != k * k {
+                let value = format!("{} entries", factor.len());
+                return Err(Error::argument(format!("certificate factor {r}"), format!("{k}×{k}"), value));
+            }
+            for (e, x) in factor.iter().enumerate() {
+                let name = || format!("entry ({}, {}) of certificate factor {r}", e / k, e % k);
+                if !x.is_finite() {
+                    return Err(Error::argument(name(), "finite", x));
+                }
+                if e % k > e / k && *x != 0.0 {
+                    return Err(Error::argument(name(), "0 (lower triangular)", x));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The figures that a mechanism comes with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Claims {
+    /// sens²·‖B‖²_F, rounded up.
+    pub loss: f64,
+    /// No mechanism has a smaller loss; rounded down.
+    pub lower_bound: f64,
+    /// An upper bound on the sensitivity.
+    pub sensitivity: f64,
+}
+
+impl Claims {
+    /// How far the loss can be above the optimum: loss / lower_bound − 1.
+    pub fn gap(&self) -> f64 {
+        self.loss / self.lower_bound - 1.0
+    }
+
+    /// √(loss / steps).
+    pub fn rmse(&self, steps: usize) -> f64 {
+        (self.loss / steps as f64).sqrt()
+    }
+}

@@ -1,0 +1,222 @@
+//! The climb: monotone fixed-point steps, safeguarded Anderson acceleration, and when to stop.
+
+use super::anderson::Anderson;
+use super::blocks::BlockDual;
+use super::resolvent::Resolvent;
+use super::rounding::Attempts;
+use super::{Observer, Params, Phase, Progress, Route, dense, finish};
+use crate::error::{Error, Result};
+use crate::linalg::dense::Matrix;
+use crate::linalg::quadrature::Quadrature;
+use crate::mechanism::Mechanism;
+use crate::schema::Schema;
+use crate::workload::Workload;
+
+/// How many differences the acceleration remembers.
+const MEMORY: usize = 6;
+
+/// How X(U) is computed.
+pub enum Engine {
+    /// See [`Resolvent`].
+    Structured(Box<Resolvent>),
+    /// See [`dense`]; holds A.
+    Dense(Matrix),
+}
+
+/// X(U) and what comes with it.
+pub struct Evaluation {
+    /// a = tr(UX), up to the error of the rule.
+    pub a: f64,
+    /// The blocks X_π.
+    pub grams: Vec<Vec<f64>>,
+    /// Where all of X(U) can be had.
+    pub full: Full,
+}
+
+/// All of X(U): at once, or from a rule when somebody asks.
+pub enum Full {
+    /// X(U), and nothing more to do.
+    Matrix(Matrix),
+    /// The rule that gave the blocks, and the blocks of X⁻¹.
+    Rule(Quadrature, Vec<Vec<f64>>),
+}
+
+impl Engine {
+    /// The structured engine where it applies.
+    pub fn new(schema: &Schema, workload: &Workload) -> Self {
+        match Resolvent::new(schema, workload) {
+            Some(resolvent) => Engine::Structured(Box::new(resolvent)),
+            None => Engine::Dense(workload.matrix()),
+        }
+    }
+
+    /// X(U) with a relative error of about `error`.
+    pub fn evaluate(&mut self, dual: &BlockDual, error: f64) -> Result<Evaluation> {
+        match self {
+            Engine::Structured(resolvent) => {
+                let rule = resolvent.rule(dual, error)?;
+                let (grams, inverses) = resolvent.blocks(dual, &rule);
+                let a = dual.inner_product(&grams);
+                Ok(Evaluation { a, grams, full: Full::Rule(rule, inverses) })
+            }
+            Engine::Dense(matrix) => {
+                let (x, a) = dense::gram(matrix, &dense::factor_matrix(dual)?)?;
+                let grams = dense::blocks_of(&x, &dual.patterns);
+                Ok(Evaluation { a, grams, full: Full::Matrix(x) })
+            }
+        }
+    }
+}
+
+/// One optimization under way.
+pub struct Climb<'a> {
+    pub(super) schema: &'a Schema,
+    pub(super) workload: &'a Workload,
+    pub(super) params: &'a Params,
+    pub(super) observer: Observer<'a>,
+    pub(super) engine: Engine,
+    dual: BlockDual,
+    /// Disjoint patterns: acceleration and rounding apply (docs/theory.md, sections 4 and 5).
+    partition: bool,
+}
+
+impl<'a> Climb<'a> {
+    /// Starts at U = I.
+    pub fn new(
+        schema: &'a Schema,
+        workload: &'a Workload,
+        params: &'a Params,
+        observer: Observer<'a>,
+    ) -> Result<Self> {
+        let patterns = schema
+            .listed()
+            .ok_or_else(|| Error::Unsupported("the schema has no list of patterns".into()))?;
+        let engine = Engine::new(schema, workload);
+        if params.implicit && matches!(engine, Engine::Dense(_)) {
+            return Err(Error::Unsupported(
+                "--implicit needs the linear-time route: a prefix-sum, momentum or learning-rate workload under fixed \
+                 epoch order with at least 3 steps per epoch (6 with momentum)"
+                    .into(),
+            ));
+        }
+        Ok(Climb {
+            schema,
+            workload,
+            params,
+            observer,
+            engine,
+            dual: BlockDual::identity(patterns),
+            partition: schema.is_partition(),
+        })
+    }
+
+    /// Which route the problem takes.
+    pub fn route(&self) -> Route {
+        match self.engine {
+            Engine::Structured(_) => Route::Structured,
+            Engine::Dense(_) => Route::Dense,
+        }
+    }
+
+    /// Climbs until a mechanism with the requested gap is made; returns it and the number of iterations.
+    pub fn run(mut self) -> Result<(Mechanism, usize)> {
+        let target = self.params.gap;
+        let error = (0.01 * target).clamp(1e-12, 1e-3);
+        let mut anderson = Anderson::new(MEMORY);
+        let mut attempts = Attempts::new(self.schema, self.workload, self.route());
+        // The plain step from the last accepted iterate, to fall back on.
+        let mut plain: Option<BlockDual> = None;
+        let (mut best, mut reached) = (0.0f64, f64::INFINITY);
+        for iteration in 1..=self.params.max_iterations {
+            let evaluation = self.engine.evaluate(&self.dual, error)?;
+            let lower_bound = evaluation.a * evaluation.a / self.dual.total();
+            // The plain step never lowers the dual, so only an accelerated one can; it is taken back. (A NaN is no
+            // improvement either. The slack is the rounding error of a.)
+            if !(lower_bound >= best * (1.0 - 1e-11)) {
+                let Some(previous) = plain.take() else {
+                    return Err(self.stuck(reached, iteration, lower_bound));
+                };
+                self.dual = previous;
+                anderson.clear();
+                continue;
+            }
+            best = lower_bound;
+            let loss = evaluation.a * self.crude_squared_sensitivity(&evaluation)?;
+            reached = reached.min(loss / lower_bound - 1.0);
+            let progress = Progress { phase: Phase::Iterating, iteration, loss, lower_bound };
+            self.report(progress)?;
+
+            let next = self.dual.update(&evaluation.grams);
+            if self.params.implicit {
+                if loss <= lower_bound * (1.0 + target) {
+                    self.report(Progress { phase: Phase::Certifying, ..progress })?;
+                    let mechanism = finish::implicit(&mut self, target)?;
+                    if mechanism.claims.gap() <= target {
+                        return Ok((mechanism, iteration));
+                    }
+                    reached = mechanism.claims.gap();
+                }
+            } else if attempts.due(&self.dual, &evaluation, loss, lower_bound, target, iteration) {
+                if let Some(mechanism) = finish::dense(&mut self, evaluation, &next, progress)? {
+                    reached = reached.min(mechanism.claims.gap());
+                    if mechanism.claims.gap() <= target {
+                        return Ok((mechanism, iteration));
+                    }
+                }
+                attempts.failed(iteration);
+            }
+
+            self.dual = if self.partition {
+                let x = anderson.step(self.dual.coordinates(), next.coordinates());
+                let accelerated = next.at_coordinates(&x);
+                plain = Some(next);
+                accelerated
+            } else {
+                next
+            };
+        }
+        Err(Error::NoConvergence {
+            gap: reached,
+            target,
+            iterations: self.params.max_iterations,
+            hint: "; try a larger --gap or --max-iterations".into(),
+        })
+    }
+
+    /// U of the current iterate.
+    pub fn dual(&self) -> &BlockDual {
+        &self.dual
+    }
+
+    /// Whether the patterns are disjoint.
+    pub fn is_partition(&self) -> bool {
+        self.partition
+    }
+
+    /// Tells the observer, and stops if it says so.
+    pub fn report(&self, progress: Progress) -> Result<()> {
+        if (self.observer)(&progress) { Ok(()) } else { Err(Error::Interrupted) }
+    }
+
+    /// An upper bound on sens²(X(U)). For disjoint patterns the absolute sum is enough: near the optimum the blocks
+    /// are almost diagonal.
+    fn crude_squared_sensitivity(&self, evaluation: &Evaluation) -> Result<f64> {
+        if self.partition {
+            let sum = |x: &Vec<f64>| x.iter().map(|x| x.abs()).sum::<f64>();
+            return Ok(evaluation.grams.iter().map(sum).fold(0.0, f64::max));
+        }
+        finish::squared_sensitivity(&evaluation.grams)
+    }
+
+    fn stuck(&self, gap: f64, iteration: usize, lower_bound: f64) -> Error {
+        Error::NoConvergence {
+            gap,
+            target: self.params.gap,
+            iterations: iteration,
+            hint: format!(
+                "; the dual stopped rising at {lower_bound:.6e}: the workload is too ill-conditioned for double \
+                 precision at this gap"
+            ),
+        }
+    }
+}

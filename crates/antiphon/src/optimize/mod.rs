@@ -1,0 +1,161 @@
+//! The optimizer: a schema and a workload in, the optimal mechanism with its certificate out.
+//!
+//! ```text
+//! minimise tr(V X⁻¹) subject to sens(X) ≤ 1        V = AᵀA, X = CᵀC
+//! maximise a²/c over U = ⊕ v_r R_r                 a = ‖A·L‖_*, U = LLᵀ, c = Σ v_r
+//! ```
+//!
+//! The dual is climbed by a monotone fixed-point iteration ([`blocks`]), accelerated ([`anderson`]) and safeguarded
+//! ([`climb`]). One step needs the diagonal blocks of X(U): in linear time where the workload has a banded inverse
+//! and the patterns are residue classes ([`resolvent`]), from a singular value decomposition otherwise ([`dense`]).
+//! Every iterate brings a lower bound and a feasible mechanism, so the gap is known all the time; [`rounding`] turns
+//! an iterate into a much better mechanism, and [`finish`] computes the figures that are claimed.
+//! docs/theory.md has the proofs.
+
+pub mod anderson;
+pub mod blocks;
+pub mod climb;
+pub mod corners;
+pub mod dense;
+pub mod finish;
+pub mod resolvent;
+pub mod rounding;
+pub mod variants;
+
+use crate::error::{Error, Result};
+use crate::mechanism::Mechanism;
+use crate::schema::Schema;
+use crate::workload::Workload;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// Beyond this many steps a dense mechanism is refused: its matrices would need more than ten gigabytes.
+pub const MAX_DENSE_STEPS: usize = 12_000;
+
+/// What to optimize for.
+#[derive(Debug, Clone, Copy)]
+pub struct Params {
+    /// The certified gap, loss / lower_bound − 1, at which to stop.
+    pub gap: f64,
+    /// Give up after this many iterations.
+    pub max_iterations: usize,
+    /// Make the certificate and U only, no n×n matrix.
+    pub implicit: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Params { gap: 1e-3, max_iterations: 1000, implicit: false }
+    }
+}
+
+/// How X(U) is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Route {
+    /// In linear time, from resolvents.
+    Structured,
+    /// By singular value decompositions of n×n matrices.
+    Dense,
+}
+
+/// Where the work stands; given to the observer.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// What is being done.
+    pub phase: Phase,
+    /// Iterations so far.
+    pub iteration: usize,
+    /// The loss of the mechanism at hand.
+    pub loss: f64,
+    /// The best lower bound so far.
+    pub lower_bound: f64,
+}
+
+impl Progress {
+    /// loss / lower_bound − 1.
+    pub fn gap(&self) -> f64 {
+        self.loss / self.lower_bound - 1.0
+    }
+}
+
+/// What the optimizer is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Climbing the dual.
+    Iterating,
+    /// Building the n×n matrices of the mechanism.
+    Forming,
+    /// Computing the figures that will be claimed.
+    Certifying,
+}
+
+/// Is told of progress; answers whether to go on.
+pub type Observer<'a> = &'a dyn Fn(&Progress) -> bool;
+
+/// The result of [`optimize`].
+#[derive(Debug, Clone)]
+pub struct Optimized {
+    /// The mechanism, with certificate and claims.
+    pub mechanism: Mechanism,
+    /// How X(U) was computed.
+    pub route: Route,
+    /// Evaluations of X(U).
+    pub iterations: usize,
+    /// Wall time.
+    pub elapsed: Duration,
+}
+
+/// The optimal mechanism for a workload under a schema.
+///
+/// Fails with [`Error::NoConvergence`] if the gap is not reached, with [`Error::Interrupted`] if the observer says
+/// stop, and with [`Error::Unsupported`] for what cannot be optimized here.
+pub fn optimize(
+    schema: &Schema,
+    workload: &Workload,
+    params: &Params,
+    observer: Observer<'_>,
+) -> Result<Optimized> {
+    let start = Instant::now();
+    check(schema, workload, params)?;
+    let climb = climb::Climb::new(schema, workload, params, observer)?;
+    let route = climb.route();
+    let (mechanism, iterations) = climb.run()?;
+    Ok(Optimized { mechanism, route, iterations, elapsed: start.elapsed() })
+}
+
+fn check(schema: &Schema, workload: &Workload, params: &Params) -> Result<()> {
+    if !(params.gap >= 1e-12 && params.gap <= 1.0) {
+        return Err(Error::argument("gap", "in [1e-12, 1]", params.gap));
+    }
+    if params.max_iterations == 0 {
+        return Err(Error::argument("max_iterations", "at least 1", 0));
+    }
+    let n = schema.steps();
+    if workload.steps() != n {
+        let allowed = format!("for {n} steps, as the schema is");
+        return Err(Error::argument("the workload", allowed, format!("{} steps", workload.steps())));
+    }
+    if n > MAX_DENSE_STEPS && !params.implicit {
+        return Err(Error::Unsupported(format!(
+            "{n} steps are too many for a dense mechanism (at most {MAX_DENSE_STEPS}); \
+             --implicit makes the certificate and the linear-size description only"
+        )));
+    }
+    let Some(patterns) = schema.listed() else {
+        return Err(Error::Unsupported(
+            "optimizing for minimum separation is not possible: it has exponentially many participation patterns. \
+             Use fixed epoch order (--steps-per-epoch) if the data keep their order, or an explicit list (--patterns)"
+                .into(),
+        ));
+    };
+    let mut covered = vec![false; n];
+    patterns.iter().flatten().for_each(|i| covered[*i] = true);
+    if let Some(i) = covered.iter().position(|seen| !seen) {
+        return Err(Error::Unsupported(format!(
+            "step {i} is in no participation pattern: nothing private happens there, so no noise is needed and \
+             no optimum exists; leave the step out or list it"
+        )));
+    }
+    Ok(())
+}

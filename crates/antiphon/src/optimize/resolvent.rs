@@ -1,0 +1,162 @@
+//! The structured route: the blocks of X(U) in O(n·k²) per quadrature node, with no n×n matrix.
+//!
+//! X(U) = (2/π)∫₀^∞ (V⁻¹ + t²U)⁻¹ dt ≈ Σ_j w_j (V⁻¹ + τ_j U)⁻¹ (docs/theory.md, section 6).
+
+use super::blocks::{BlockDual, product, size_of_block};
+use crate::error::Result;
+use crate::linalg::block_cyclic::{BlockCyclic, GroupFactors, residue_groups};
+use crate::linalg::dense::Matrix;
+use crate::linalg::quadrature::{Quadrature, nodes_for};
+use crate::schema::Schema;
+use crate::workload::{InverseBands, Training, Workload};
+
+/// Nodes come in multiples of this, so that two threads with four lanes each are never idle.
+const NODE_MULTIPLE: usize = 8;
+
+/// A workload with a banded inverse under fixed epoch order.
+pub struct Resolvent {
+    training: Training,
+    bands: InverseBands,
+    structure: BlockCyclic,
+    /// Start vectors of the power iterations, kept from one iteration to the next.
+    forward: Vec<f64>,
+    backward: Vec<f64>,
+}
+
+impl Resolvent {
+    /// `None` where the structure does not apply: other schemas, other workloads, fewer than three groups.
+    pub fn new(schema: &Schema, workload: &Workload) -> Option<Self> {
+        let b = schema.residues()?;
+        let training = workload.as_training()?;
+        let bands = workload.inverse_bands()?;
+        let n = schema.steps();
+        let structure = residue_groups(n, b, &bands)?;
+        Some(Resolvent {
+            training: training.clone(),
+            bands,
+            structure,
+            forward: (0..n).map(|i| 1.0 + i as f64 / n as f64).collect(),
+            // High frequency with some of everything in it.
+            backward: (0..n).map(|i| [1.0, -1.0][i % 2] * (1.0 + (i as f64 * 0.7).sin() / 2.0)).collect(),
+        })
+    }
+
+    /// A rule of relative error about `error` for the spectrum of the pencil (V⁻¹, U), which is estimated by
+    /// power iteration and widened. A spectrum that is missed makes X(U) slightly wrong, never a bound.
+    pub fn rule(&mut self, dual: &BlockDual, error: f64) -> Result<Quadrature> {
+        let (training, bands) = (&self.training, &self.bands);
+        // λ_max of (AL)ᵀ(AL) = 1/μ_min, and of (AL)⁻¹(AL)⁻ᵀ = μ_max.
+        let largest = power_iteration(&mut self.forward, |x| {
+            dual.apply_factor(x, false);
+            training.apply(x);
+            training.apply_transpose(x);
+            dual.apply_factor(x, true);
+        });
+        let inverse = power_iteration(&mut self.backward, |x| {
+            bands.apply_transpose(x);
+            dual.solve_factor(x, true);
+            dual.solve_factor(x, false);
+            bands.apply(x);
+        });
+        rule_for(1.0 / (2.0 * largest), 3.0 * inverse, error)
+    }
+
+    /// An interval that holds the spectrum of the pencil (V⁻¹, U), from norms:
+    /// 1/μ_min = ‖AL‖₂² ≤ ‖A‖₁‖A‖_∞·max‖U_r‖ and μ_max ≤ ‖A⁻¹‖₁‖A⁻¹‖_∞·max‖U_r⁻¹‖.
+    pub fn spectrum_bounds(&self, dual: &BlockDual) -> (f64, f64) {
+        let n = self.forward.len();
+        let largest = |x: &[f64]| x.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+        // A has no negative entries, so its row and column sums are A·1 and Aᵀ·1.
+        let (mut rows, mut columns) = (vec![1.0; n], vec![1.0; n]);
+        self.training.apply(&mut rows);
+        self.training.apply_transpose(&mut columns);
+        let row_sum = |row: &[f64; 3]| row.iter().map(|x| x.abs()).sum::<f64>();
+        let inverse_rows = self.bands.rows.iter().map(row_sum).fold(0.0, f64::max);
+        let inverse_columns = (0..n)
+            .map(|j| (j..n.min(j + 3)).map(|i| self.bands.get(i, j).abs()).sum::<f64>())
+            .fold(0.0, f64::max);
+        let (u, u_inverse) = dual.norm_bounds();
+        // 1.001: far more than the rounding errors of these sums.
+        let low = 1.0 / (1.001 * largest(&rows) * largest(&columns) * u);
+        let high = 1.001 * inverse_rows * inverse_columns * u_inverse;
+        (low, high)
+    }
+
+    /// The diagonal blocks of X(U) and of X(U)⁻¹, one per pattern.
+    ///
+    /// (V⁻¹ + τU)G = I gives V⁻¹G = I − τUG, so that X⁻¹ = Σ w_j·V⁻¹G_jU needs no more than the blocks of
+    /// Σ w_jτ_jG_j: its block is (Σ w_j)U_r − U_r(Σ w_jτ_jG_j)_r U_r. The difference cancels: good for an estimate.
+    pub fn blocks(&self, dual: &BlockDual, rule: &Quadrature) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
+        let groups = self.structure.diagonal_blocks(&self.group_factors(dual), rule);
+        let sum: f64 = rule.weights.iter().sum();
+        let (mut grams, mut inverses) = (Vec::new(), Vec::new());
+        for (steps, [x, y]) in self.structure.groups().iter().zip(groups) {
+            let size = steps.len();
+            let mut start = 0;
+            while start < size {
+                // The patterns are numbered by residue, and groups hold whole residues in order.
+                let u = dual.block(grams.len());
+                let k = size_of_block(&u);
+                let cut = |m: &[f64]| -> Vec<f64> {
+                    (0..k * k).map(|e| m[(start + e / k) * size + start + e % k]).collect()
+                };
+                let uyu = product(&product(&u, &cut(&y)), &u);
+                inverses.push(u.iter().zip(uyu).map(|(u, uyu)| sum * u - uyu).collect());
+                grams.push(cut(&x));
+                start += k;
+            }
+        }
+        (grams, inverses)
+    }
+
+    /// X(U) as a dense matrix with its steps in reversed order.
+    pub fn dense_reversed(
+        &self,
+        dual: &BlockDual,
+        rule: &Quadrature,
+        progress: impl Fn(usize, usize),
+    ) -> Matrix {
+        self.structure.dense_reversed(&self.group_factors(dual), rule, progress)
+    }
+
+    fn group_factors(&self, dual: &BlockDual) -> GroupFactors {
+        let mut pattern = 0;
+        self.structure
+            .groups()
+            .iter()
+            .map(|steps| {
+                let size = steps.len();
+                let mut factor = vec![0.0; size * size];
+                let mut start = 0;
+                while start < size {
+                    let k = size_of_block(&dual.factors[pattern]);
+                    for (e, x) in dual.scaled_factor(pattern).enumerate() {
+                        factor[(start + e / k) * size + start + e % k] = x;
+                    }
+                    start += k;
+                    pattern += 1;
+                }
+                factor
+            })
+            .collect()
+    }
+}
+
+/// The rule for [low, high] with the number of nodes that `error` needs, rounded up to [`NODE_MULTIPLE`].
+pub fn rule_for(low: f64, high: f64, error: f64) -> Result<Quadrature> {
+    let high = high.max(2.0 * low);
+    let count = nodes_for(high / low, error).next_multiple_of(NODE_MULTIPLE);
+    Quadrature::new(low, high, count)
+}
+
+/// The largest eigenvalue of a symmetric positive operator, from below and close enough for an interval.
+fn power_iteration(x: &mut [f64], apply: impl Fn(&mut [f64])) -> f64 {
+    let mut value = 0.0;
+    for _ in 0..8 {
+        let norm = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+        x.iter_mut().for_each(|x| *x /= norm);
+        apply(x);
+        value = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+    }
+    value
+}

@@ -1,0 +1,343 @@
+//! Minimum separation: participations at least b steps apart, at most k of them.
+//!
+//! There are exponentially many patterns. Where X has no entries at distance b or more, every X_π is diagonal and
+//! the maximum is a chain of diagonal entries: exact, by a dynamic programme. Otherwise two upper bounds, of
+//! which the smaller counts, and the lower bound from those patterns that are likely to be the worst.
+//!
+//! **Chain of row sums.** tr(X_π R) ≤ Σ_{i∈π} Σ_{j∈π} |X_ij|. For each i the inner sum is at most
+//! w_i = X_ii + the best chain of |X_ij| to the left and to the right with k − 1 others in all, and then
+//! the outer sum is at most the best chain of the w_i. O(n²k).
+//!
+//! **Monotone majorant.** Let M be the smallest matrix with M ≥ |X| that does not grow along a diagonal
+//! (M_{i+1,j+1} ≤ M_{ij}) nor away from the main one (M_{i,j+1} ≤ M_{ij} for j ≥ i + b). The l-th step of a
+//! pattern is at least l·b, and two steps are at least as far apart as their places in {0, b, 2b, …}; so
+//! moving a pattern to {0, b, …, (k−1)b} lowers no entry of M, and the sum of M over that pattern bounds
+//! all. Where X itself is non-negative and monotone the bound is reached. This contains the
+//! case of Toeplitz encoders with falling coefficients (Kalinin and Lampert, "Banded
+//! square root matrix factorization for differentially private model training", 2024). O(n²).
+
+use super::exact::{self, PatternBounds};
+use super::{Bound, Kind, Method, TOLERANCE, bounds};
+use crate::error::Result;
+use crate::linalg::dense::{self, Matrix};
+use crate::schema::Schema;
+use rayon::prelude::*;
+
+/// The parts of a minimum-separation schema: (b, k).
+fn parts(schema: &Schema) -> (usize, usize) {
+    match schema {
+        Schema::MinSeparation {
+            min_separation,
+            max_participations,
+            ..
+        } => (*min_separation, *max_participations),
+        _ => unreachable!("every other schema lists its patterns"),
+    }
+}
+
+/// Bounds on the square, and a pattern that maximises Σ √X_ii (which the caller needs to bound the rounding
+/// error of an X that it computed).
+pub(super) fn squared(x: &Matrix, schema: &Schema) -> (PatternBounds, Vec<usize>) {
+    let (b, k) = parts(schema);
+    let norms: Vec<f64> = (0..x.nrows()).map(|i| x[(i, i)].sqrt()).collect();
+    let heaviest = best_chain(&norms, b, k).1;
+    if is_banded(x, b) {
+        return (banded(x, b, k), heaviest);
+    }
+    let (rows, chain) = chain_of_row_sums(x, b, k);
+    let majorant = monotone_majorant(x, b, k);
+    let (upper, method) = if majorant <= rows {
+        (majorant, Method::MonotoneMajorant)
+    } else {
+        (rows, Method::ChainOfRowSums)
+    };
+    let lower = likely_patterns(x, schema, [chain, heaviest.clone()]);
+    (
+        PatternBounds {
+            lower,
+            upper,
+            method,
+        },
+        heaviest,
+    )
+}
+
+/// Every method, on the squares.
+pub(super) fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
+    let (b, k) = parts(schema);
+    let bound = |method, kind, value| Bound {
+        value,
+        kind,
+        method,
+    };
+    let mut found = Vec::new();
+    if is_banded(x, b) {
+        let value = banded(x, b, k).upper;
+        found.push(bound(Method::BandedDynamicProgram, Kind::Exact, value));
+    }
+    let (rows, chain) = chain_of_row_sums(x, b, k);
+    let majorant = monotone_majorant(x, b, k);
+    let lower = likely_patterns(x, schema, [chain]);
+    found.push(bound(Method::Elliptope, Kind::LowerBound, lower));
+    found.push(bound(Method::ChainOfRowSums, Kind::UpperBound, rows));
+    found.push(bound(Method::MonotoneMajorant, Kind::UpperBound, majorant));
+    found.push(bound(
+        Method::Spectral,
+        Kind::UpperBound,
+        bounds::spectral(x, k)?,
+    ));
+    Ok(found)
+}
+
+/// Whether X_ij = 0 exactly wherever one example could take part in both i and j.
+fn is_banded(x: &Matrix, b: usize) -> bool {
+    let n = x.nrows();
+    (0..n).all(|j| (j + b..n).all(|i| x[(i, j)] == 0.0))
+}
+
+/// Exact for a banded X: the best chain of diagonal entries.
+fn banded(x: &Matrix, b: usize, k: usize) -> PatternBounds {
+    let diagonal: Vec<f64> = (0..x.nrows()).map(|i| x[(i, i)]).collect();
+    let (value, _) = best_chain(&diagonal, b, k);
+    let rounding = rounding(k);
+    PatternBounds {
+        lower: value * (1.0 - rounding),
+        upper: value * (1.0 + rounding),
+        method: Method::BandedDynamicProgram,
+    }
+}
+
+/// Sums of at most k terms, nested at most twice, all non-negative: 2k·u, with room to spare.
+fn rounding(k: usize) -> f64 {
+    4.0 * (k + 1) as f64 * f64::EPSILON
+}
+
+/// The largest sum of at most k non-negative weights at distances of at least b, and where it is reached:
+///
+/// ```text
+/// best(i, c) = max( best(i−1, c),  weight_i + best(i−b, c−1) ),   best over steps up to i.
+/// ```
+fn best_chain(weights: &[f64], b: usize, k: usize) -> (f64, Vec<usize>) {
+    let mut table = Vec::new();
+    fill_table(weights.iter().copied(), b, k, &mut table);
+    let row = k + 1;
+    let mut chain = Vec::new();
+    let (mut i, mut c) = (weights.len(), k);
+    let value = table[i * row + c];
+    while i > 0 && c > 0 {
+        if table[i * row + c] > table[(i - 1) * row + c] {
+            chain.push(i - 1);
+            i = i.saturating_sub(b);
+            c -= 1;
+        } else {
+            i -= 1;
+        }
+    }
+    chain.reverse();
+    (value, chain)
+}
+
+/// Row p of the table holds best(p−1, c) for c = 0..=k: the best chain among the first p weights.
+fn fill_table(weights: impl Iterator<Item = f64>, b: usize, k: usize, table: &mut Vec<f64>) {
+    let row = k + 1;
+    table.clear();
+    table.resize(row, 0.0);
+    for (i, weight) in weights.enumerate() {
+        let (before, last) = ((i + 1).saturating_sub(b) * row, i * row);
+        table.push(0.0);
+        for c in 1..=k {
+            table.push(table[last + c].max(weight + table[before + c - 1]));
+        }
+    }
+}
+
+/// The first upper bound of the module text, and the chain that it comes from.
+fn chain_of_row_sums(x: &Matrix, b: usize, k: usize) -> (f64, Vec<usize>) {
+    let n = x.nrows();
+    let others = k - 1;
+    let weight = |tables: &mut (Vec<f64>, Vec<f64>), i: usize| {
+        // X is symmetric; a column is contiguous in memory.
+        let left = (0..(i + 1).saturating_sub(b)).map(|j| x[(j, i)].abs());
+        let right = (i + b..n).map(|j| x[(j, i)].abs());
+        fill_table(left, b, others, &mut tables.0);
+        fill_table(right, b, others, &mut tables.1);
+        let last = |table: &[f64], c: usize| table[table.len() - k + c];
+        let split = |c: usize| last(&tables.0, c) + last(&tables.1, others - c);
+        x[(i, i)] + (0..k).map(split).fold(0.0, f64::max)
+    };
+    let weights: Vec<f64> = (0..n)
+        .into_par_iter()
+        .map_init(|| (Vec::new(), Vec::new()), weight)
+        .collect();
+    let (value, chain) = best_chain(&weights, b, k);
+    (value * (1.0 + rounding(k)), chain)
+}
+
+/// The second upper bound of the module text.
+fn monotone_majorant(x: &Matrix, b: usize, k: usize) -> f64 {
+    let n = x.nrows();
+    // Rows from the last to the first: entry j − i − b of `row` is M_{i,j}, so the entry one step along
+    // the diagonal stands in the same place of the row below.
+    let mut row: Vec<f64> = Vec::new();
+    let mut diagonal = 0.0f64;
+    let mut sum = 0.0;
+    for i in (0..n).rev() {
+        diagonal = diagonal.max(x[(i, i)]);
+        let reach = n.saturating_sub(i + b);
+        row.resize(reach, 0.0);
+        let mut outer = 0.0f64;
+        for d in (0..reach).rev() {
+            outer = outer.max(row[d]).max(x[(i + b + d, i)].abs());
+            row[d] = outer;
+        }
+        if i % b == 0 && i / b < k {
+            let place = i / b;
+            let later: f64 = (place + 1..k).map(|q| row[(q - place - 1) * b]).sum();
+            sum += diagonal + 2.0 * later;
+        }
+    }
+    sum * (1.0 + rounding(k))
+}
+
+/// The largest lower bound among the fixed-order patterns r, r + b, r + 2b, … and those given.
+fn likely_patterns<const N: usize>(x: &Matrix, schema: &Schema, given: [Vec<usize>; N]) -> f64 {
+    let (b, k) = parts(schema);
+    let fixed = Schema::FixedOrder {
+        steps: x.nrows(),
+        steps_per_epoch: b,
+        max_participations: k,
+    };
+    let mut patterns = fixed.listed().unwrap_or_default();
+    patterns.extend(given.into_iter().filter(|chain| !chain.is_empty()));
+    patterns
+        .par_iter()
+        .map(|pattern| exact::pattern_above(&dense::principal(x, pattern), TOLERANCE, 0.0).lower)
+        .reduce(|| 0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sensitivity::testing::{Noise, all_patterns, random_gram, random_matrix};
+    use crate::sensitivity::{sensitivity_of_encoder, sensitivity_of_gram};
+
+    /// The truth by enumeration: bounds on the square over all patterns.
+    fn enumerated(x: &Matrix, b: usize, k: usize) -> (f64, f64) {
+        all_patterns(x.nrows(), b, k)
+            .iter()
+            .map(|pattern| exact::pattern_above(&dense::principal(x, pattern), TOLERANCE, 0.0))
+            .fold((0.0, 0.0), |(low, high), one| {
+                (one.lower.max(low), one.upper.max(high))
+            })
+    }
+
+    fn schemas() -> impl Iterator<Item = (usize, usize, usize)> {
+        [
+            (1, 1, 1),
+            (6, 1, 4),
+            (9, 2, 3),
+            (10, 3, 4),
+            (11, 4, 2),
+            (12, 5, 3),
+            (7, 7, 1),
+        ]
+        .into_iter()
+    }
+
+    #[test]
+    fn a_banded_encoder_is_exact() {
+        let mut noise = Noise(11);
+        for (n, b, k) in schemas() {
+            let schema = Schema::min_separation(n, b, k).unwrap();
+            let full = random_matrix(&mut noise, n, n);
+            let inside = |i: usize, j: usize| i >= j && i - j < b;
+            let c = dense::from_fn(n, n, |i, j| if inside(i, j) { full[(i, j)] } else { 0.0 });
+            let (low, high) = enumerated(&dense::gram(&c), b, k);
+            let found = sensitivity_of_encoder(&c, &schema).unwrap();
+            assert_eq!(found.method, Method::BandedDynamicProgram);
+            assert_eq!(found.kind(), Kind::Exact);
+            assert!(found.lower.powi(2) <= high && low <= found.upper.powi(2));
+        }
+    }
+
+    #[test]
+    fn one_entry_at_the_separation_itself_is_not_banded() {
+        let entry = |distance: usize| {
+            dense::from_fn(6, 6, |i, j| {
+                f64::from(i == j || (i.abs_diff(j) == distance && i + j < 6))
+            })
+        };
+        assert!(is_banded(&entry(2), 3));
+        assert!(!is_banded(&entry(3), 3));
+        assert!(!is_banded(&entry(5), 3));
+    }
+
+    #[test]
+    fn the_bracket_holds_the_truth() {
+        let mut noise = Noise(12);
+        for (n, b, k) in schemas() {
+            let schema = Schema::min_separation(n, b, k).unwrap();
+            for rows in [3, n] {
+                let x = random_gram(&mut noise, rows, n);
+                let (low, high) = enumerated(&x, b, k);
+                let (found, _) = squared(&x, &schema);
+                assert!(
+                    found.lower <= high && low <= found.upper,
+                    "{n} {b} {k}: {found:?} {low}"
+                );
+                assert!(low <= chain_of_row_sums(&x, b, k).0);
+                assert!(low <= monotone_majorant(&x, b, k));
+                assert!(low <= bounds::spectral(&x, k).unwrap());
+                assert!(found.lower > 0.5 * low, "{n} {b} {k}: {found:?} {low}");
+            }
+        }
+    }
+
+    #[test]
+    fn falling_toeplitz_encoders_are_exact() {
+        for (n, b, k) in schemas() {
+            let schema = Schema::min_separation(n, b, k).unwrap();
+            // The square root of the prefix sum: 1, 1/2, 3/8, …
+            let mut root = vec![1.0];
+            (1..n).for_each(|t| root.push(root[t - 1] * (1.0 - 0.5 / t as f64)));
+            let c = dense::from_fn(n, n, |i, j| if i >= j { root[i - j] } else { 0.0 });
+            let found = sensitivity_of_encoder(&c, &schema).unwrap();
+            let (low, high) = enumerated(&dense::gram(&c), b, k);
+            assert_eq!(found.kind(), Kind::Exact, "{n} {b} {k}: {found:?}");
+            assert!(found.lower.powi(2) <= high && low <= found.upper.powi(2));
+        }
+    }
+
+    #[test]
+    fn the_row_sums_beat_the_majorant_where_the_late_steps_are_heavy() {
+        // Growing diagonal, one small entry far out: the majorant takes the largest for all.
+        let n = 9;
+        let x = dense::from_fn(n, n, |i, j| match i.abs_diff(j) {
+            0 => 1.0 + i as f64,
+            4 => 0.01,
+            _ => 0.0,
+        });
+        let schema = Schema::min_separation(n, 3, 3).unwrap();
+        let found = sensitivity_of_gram(&x, &schema).unwrap();
+        assert_eq!(found.method, Method::ChainOfRowSums);
+        let (low, high) = enumerated(&x, 3, 3);
+        assert!(found.lower.powi(2) <= high && low <= found.upper.powi(2));
+        assert!(found.upper < 1.01 * found.lower);
+    }
+
+    #[test]
+    fn the_best_chain_is_the_best_of_all_patterns() {
+        let mut noise = Noise(13);
+        for (n, b, k) in schemas() {
+            let weights: Vec<f64> = (0..n).map(|_| noise.uniform()).collect();
+            let sum = |pattern: &[usize]| pattern.iter().map(|i| weights[*i]).sum::<f64>();
+            let expected = all_patterns(n, b, k)
+                .iter()
+                .map(|p| sum(p))
+                .fold(0.0, f64::max);
+            let (value, chain) = best_chain(&weights, b, k);
+            assert!((value - expected).abs() < 1e-14 && (sum(&chain) - expected).abs() < 1e-14);
+            assert!(chain.len() <= k && chain.windows(2).all(|pair| pair[1] - pair[0] >= b));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Where the blocks X_π come from: a gram matrix that was given, or an encoder's columns.
+
+use super::exact::{self, PatternBounds};
+use super::{Method, TOLERANCE, min_sep};
+use crate::error::{Error, Result};
+use crate::linalg::dense::{self, Matrix};
+use crate::schema::Schema;
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Largest relative asymmetry of a gram matrix that passes for rounding.
+const ASYMMETRY: f64 = 1e-10;
+
+/// Where blocks of the gram matrix come from: a checked matrix, divided by a power of two so
+/// that squares and sums neither overflow nor vanish.
+pub(super) struct Source<'a> {
+    matrix: &'a Matrix,
+    /// Whether `matrix` is C and not X.
+    encoder: bool,
+    /// What the matrix is divided by.
+    scale: f64,
+    /// What the sensitivity of the divided matrix is to be multiplied with.
+    pub(super) sensitivity_scale: f64,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn encoder(c: &'a Matrix, schema: &Schema) -> Result<Self> {
+        let n = schema.steps();
+        if c.ncols() != n || c.nrows() == 0 {
+            let value = format!("{}×{}", c.nrows(), c.ncols());
+            let allowed = format!("a matrix with {n} columns, one for each step of the schema");
+            return Err(Error::argument("the encoder", allowed, value));
+        }
+        let scale = power_of_two(largest_entry(c, "the encoder")?);
+        Ok(Source {
+            matrix: c,
+            encoder: true,
+            scale,
+            sensitivity_scale: scale,
+        })
+    }
+
+    pub(super) fn gram(x: &'a Matrix, schema: &Schema) -> Result<Self> {
+        let n = schema.steps();
+        if x.nrows() != n || x.ncols() != n {
+            let value = format!("{}×{}", x.nrows(), x.ncols());
+            let allowed = format!("{n}×{n}, one row and column for each step of the schema");
+            return Err(Error::argument("the gram matrix", allowed, value));
+        }
+        let largest = largest_entry(x, "the gram matrix")?;
+        for j in 0..n {
+            if x[(j, j)] < 0.0 {
+                let name = format!("entry ({j}, {j}) of the gram matrix");
+                return Err(Error::argument(
+                    name,
+                    "non-negative (on the diagonal)",
+                    x[(j, j)],
+                ));
+            }
+            for i in 0..j {
+                // Halves, since the difference of two finite numbers may overflow.
+                if (0.5 * x[(i, j)] - 0.5 * x[(j, i)]).abs() > 0.5 * ASYMMETRY * largest {
+                    let name = format!("entry ({i}, {j}) of the gram matrix");
+                    let allowed = format!("equal to entry ({j}, {i}), which is {}", x[(j, i)]);
+                    return Err(Error::argument(name, allowed, x[(i, j)]));
+                }
+            }
+        }
+        // An even exponent, so that the root of the scale is a power of two as well.
+        let root = power_of_two(largest.sqrt());
+        Ok(Source {
+            matrix: x,
+            encoder: false,
+            scale: root * root,
+            sensitivity_scale: root,
+        })
+    }
+
+    /// X_π of the divided matrix, and how much the rounding in forming it can change tr(X_π R).
+    pub(super) fn block(&self, pattern: &[usize]) -> (Matrix, f64) {
+        let (m, k) = (self.matrix.nrows(), pattern.len());
+        if self.encoder {
+            let columns = dense::from_fn(m, k, |i, j| self.matrix[(i, pattern[j])] / self.scale);
+            let x = dense::gram(&columns);
+            let allowance = self.allowance(&x);
+            (x, allowance)
+        } else {
+            let mean = |i: usize, j: usize| {
+                let (i, j) = (pattern[i], pattern[j]);
+                0.5 * (self.matrix[(i, j)] / self.scale) + 0.5 * (self.matrix[(j, i)] / self.scale)
+            };
+            (dense::from_fn(k, k, mean), 0.0)
+        }
+    }
+
+    /// All of X, divided.
+    pub(super) fn full_gram(&self) -> Matrix {
+        let all: Vec<usize> = (0..self.matrix.ncols()).collect();
+        self.block(&all).0
+    }
+
+    /// A sum of m products in any order is within m·u·‖c_i‖‖c_j‖ of c_iᵀc_j, so tr(X_π R) is within
+    /// m·u·(Σ‖c_i‖)². Here with ε = 2u, since the norms are computed as well.
+    fn allowance(&self, x: &Matrix) -> f64 {
+        let norms: f64 = (0..x.nrows()).map(|i| x[(i, i)].sqrt()).sum();
+        self.matrix.nrows() as f64 * f64::EPSILON * norms * norms
+    }
+
+    /// Bounds on the square, for the divided matrix.
+    pub(super) fn squared(&self, schema: &Schema) -> PatternBounds {
+        let Some(patterns) = schema.listed() else {
+            let x = self.full_gram();
+            let (mut bounds, chain) = min_sep::squared(&x, schema);
+            if self.encoder {
+                let allowance = self.allowance(&dense::principal(&x, &chain));
+                bounds = widened(bounds, allowance);
+            }
+            return bounds;
+        };
+        // The largest lower bound so far: a pattern that cannot reach it need not be solved. An f64 that is not
+        // negative is ordered as its bits are. The result does not depend on who comes first, since
+        // whatever is cut short lies strictly below the final maximum.
+        let floor = AtomicU64::new(0);
+        let worst = |a: PatternBounds, b: PatternBounds| PatternBounds {
+            lower: a.lower.max(b.lower),
+            upper: a.upper.max(b.upper),
+            method: if b.upper > a.upper {
+                b.method
+            } else {
+                a.method
+            },
+        };
+        let nothing = PatternBounds {
+            lower: 0.0,
+            upper: 0.0,
+            method: Method::NonNegative,
+        };
+        patterns
+            .par_iter()
+            .map(|pattern| {
+                let (x, allowance) = self.block(pattern);
+                // The allowance is added afterwards, so the floor must leave room for it.
+                let reached = f64::from_bits(floor.load(Ordering::Relaxed)) - allowance;
+                let bounds = exact::pattern_above(&x, TOLERANCE, reached);
+                let bounds = widened(bounds, allowance);
+                floor.fetch_max(bounds.lower.to_bits(), Ordering::Relaxed);
+                bounds
+            })
+            .reduce(|| nothing, worst)
+    }
+}
+
+fn widened(bounds: PatternBounds, by: f64) -> PatternBounds {
+    PatternBounds {
+        lower: (bounds.lower - by).max(0.0),
+        upper: (bounds.upper + by) * (1.0 + f64::EPSILON),
+        ..bounds
+    }
+}
+
+/// The largest absolute entry; an entry that is not finite is refused.
+fn largest_entry(m: &Matrix, name: &str) -> Result<f64> {
+    let mut largest = 0.0f64;
+    for j in 0..m.ncols() {
+        for i in 0..m.nrows() {
+            if !m[(i, j)].is_finite() {
+                let name = format!("entry ({i}, {j}) of {name}");
+                return Err(Error::argument(name, "finite", m[(i, j)]));
+            }
+            largest = largest.max(m[(i, j)].abs());
+        }
+    }
+    Ok(largest)
+}
+
+/// A power of two within a factor of two of x, and 1 for 0; never so small or large that its square leaves the range.
+pub(super) fn power_of_two(x: f64) -> f64 {
+    if x > 0.0 {
+        2f64.powi(x.log2().floor().clamp(-500.0, 500.0) as i32)
+    } else {
+        1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sensitivity::testing::{Noise, random_matrix};
+
+    #[test]
+    fn a_power_of_two_is_near_and_harmless() {
+        for x in [5e-324, 1e-300, 0.3, 1.0, 7.9, 1e300, f64::MAX] {
+            let power = power_of_two(x);
+            assert_eq!(power.log2().fract(), 0.0);
+            assert!(power * power > 0.0 && (power * power).is_finite());
+        }
+        assert_eq!((power_of_two(7.9), power_of_two(0.0)), (4.0, 1.0));
+    }
+
+    #[test]
+    fn the_allowance_covers_the_rounding_of_the_product() {
+        // The same block from columns in another order of rows differs by rounding only, and by less than that.
+        let mut noise = Noise(41);
+        let (m, n) = (500, 4);
+        let c = random_matrix(&mut noise, m, n);
+        let turned = dense::from_fn(m, n, |i, j| c[(m - 1 - i, j)]);
+        let schema = Schema::every_step(n).unwrap();
+        let (x, allowance) = Source::encoder(&c, &schema).unwrap().block(&[0, 1, 2, 3]);
+        let (y, _) = Source::encoder(&turned, &schema)
+            .unwrap()
+            .block(&[0, 1, 2, 3]);
+        let changed: f64 = (0..n)
+            .map(|j| (0..n).map(|i| (x[(i, j)] - y[(i, j)]).abs()).sum::<f64>())
+            .sum();
+        let trace: f64 = (0..n).map(|i| x[(i, i)]).sum();
+        assert!(
+            changed <= allowance && allowance < 1e-11 * trace,
+            "{changed:e} {allowance:e}"
+        );
+    }
+}
