@@ -1,1 +1,71 @@
-fn main() {}
+//! `antiphon`: one file per command. The library does the work; this crate reads arguments, shows progress and
+//! prints results.
+
+mod args;
+mod export;
+mod optimize;
+mod output;
+mod progress;
+mod reproduce;
+mod sensitivity;
+mod verify;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Correlated noise for differentially private training: optimal mechanisms with a proof.
+///
+/// Say how the data come (--epochs, --steps-per-epoch) and what the model does with the gradients (--momentum,
+/// --cooldown; plain SGD if nothing is said). `optimize` then finds the noise that hurts the model least at a given
+/// privacy level, and proves that none is better.
+///
+/// First steps:
+///   antiphon optimize --epochs 20 --steps-per-epoch 100
+///   antiphon optimize --epochs 20 --steps-per-epoch 100 --output mechanism.safetensors
+///   antiphon verify mechanism.safetensors
+#[derive(Parser)]
+#[command(name = "antiphon", version, verbatim_doc_comment, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Use this many threads (default: all cores)
+    #[arg(long, global = true, value_name = "N")]
+    threads: Option<usize>,
+    /// Print one JSON object on standard output and nothing else there
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Optimize(optimize::Optimize),
+    Verify(verify::Verify),
+    Sensitivity(sensitivity::SensitivityCommand),
+    Export(export::Export),
+    Reproduce(reproduce::Reproduce),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = set_threads(cli.threads).and_then(|()| match &cli.command {
+        Command::Optimize(command) => command.run(cli.json),
+        Command::Verify(command) => command.run(cli.json),
+        Command::Sensitivity(command) => command.run(cli.json),
+        Command::Export(command) => command.run(cli.json),
+        Command::Reproduce(command) => command.run(cli.json),
+    });
+    result.unwrap_or_else(|error| {
+        eprintln!("antiphon: {error:#}");
+        output::exit_status(&error)
+    })
+}
+
+fn set_threads(threads: Option<usize>) -> anyhow::Result<()> {
+    if let Some(threads) = threads {
+        if !(1..=1024).contains(&threads) {
+            return Err(antiphon::Error::argument("--threads", "in 1..=1024", threads).into());
+        }
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    }
+    Ok(())
+}

@@ -102,6 +102,110 @@ pub fn lower_inverse(l: &Matrix) -> Result<Matrix> {
     Ok(inverse)
 }
 
+/// As [`lower_inverse`], on the calling thread only.
+pub fn small_lower_inverse(l: &Matrix) -> Result<Matrix> {
+    Ok(transposed(&small_upper_inverse(&transposed(l), l.nrows())?))
+}
+
+/// The inverse of the upper triangular n×n corner of a matrix, on the calling thread only.
+pub fn small_upper_inverse(r: &Matrix, n: usize) -> Result<Matrix> {
+    if (0..n).any(|i| r[(i, i)] == 0.0 || !r[(i, i)].is_finite()) {
+        return Err(Error::Numerical("a triangular matrix has no inverse".into()));
+    }
+    let mut inverse = Matrix::zeros(n, n);
+    faer::linalg::triangular_inverse::invert_upper_triangular(
+        inverse.as_mut(),
+        r.as_ref().submatrix(0, 0, n, n),
+        Par::Seq,
+    );
+    Ok(inverse)
+}
+
+/// a·b on the calling thread only.
+pub fn small_product(a: &Matrix, b: &Matrix) -> Matrix {
+    let mut product = Matrix::zeros(a.nrows(), b.ncols());
+    faer::linalg::matmul::matmul(
+        product.as_mut(),
+        Accum::Replace,
+        a.as_ref(),
+        b.as_ref(),
+        1.0,
+        Par::Seq,
+    );
+    product
+}
+
+/// The upper triangular (or trapezoidal) R of a QR decomposition, with min(rows, columns) rows, on the calling
+/// thread only.
+pub fn small_qr(mut m: Matrix) -> Matrix {
+    use faer::linalg::qr::no_pivoting::factor;
+    let (rows, columns) = (m.nrows(), m.ncols());
+    let size = rows.min(columns);
+    let block = 8.min(size.max(1));
+    let mut householder = Matrix::zeros(block, size);
+    let scratch =
+        factor::qr_in_place_scratch::<f64>(rows, columns, block, Par::Seq, Default::default());
+    let mut buffer = faer::dyn_stack::MemBuffer::new(scratch);
+    factor::qr_in_place(
+        m.as_mut(),
+        householder.as_mut(),
+        Par::Seq,
+        faer::dyn_stack::MemStack::new(&mut buffer),
+        Default::default(),
+    );
+    from_fn(size, columns, |i, j| if i <= j { m[(i, j)] } else { 0.0 })
+}
+
+/// Mᵀ.
+pub fn transposed(m: &Matrix) -> Matrix {
+    m.transpose().to_owned()
+}
+
+/// [a | b].
+pub fn hstack(a: &Matrix, b: &Matrix) -> Matrix {
+    let split = a.ncols();
+    from_fn(a.nrows(), split + b.ncols(), |i, j| if j < split { a[(i, j)] } else { b[(i, j - split)] })
+}
+
+/// A bound on ‖a·b − I‖₂ for lower triangular a and b, rounding errors included: how well one inverts the other.
+/// Fails where it is not below one half.
+pub fn inverse_residual(a: &Matrix, b: &Matrix) -> Result<f64> {
+    let n = a.nrows();
+    let mut e = lower_product(a, b);
+    for i in 0..n {
+        e[(i, i)] -= 1.0;
+    }
+    // |fl(ab) − ab| ≤ γ_n|a||b| entrywise, and ‖M‖₂² ≤ ‖M‖₁‖M‖_∞ for M = |a||b|, whose row and column sums are
+    // |a|(|b|1) and (1ᵀ|a|)|b|. The subtraction of one adds at most ε/2 of the same.
+    let row_sums = abs_product(a, &abs_product(b, &vec![1.0; n], false), false);
+    let column_sums = abs_product(b, &abs_product(a, &vec![1.0; n], true), true);
+    let largest = |x: Vec<f64>| x.into_iter().fold(0.0, f64::max);
+    let rounding =
+        1.01 * (n + 1) as f64 * f64::EPSILON * (largest(row_sums) * largest(column_sums)).sqrt();
+    let residual = squared_norm(&e).sqrt() * (1.0 + 1e-9) + rounding;
+    if residual < 0.5 {
+        Ok(residual)
+    } else {
+        Err(Error::Numerical(format!(
+            "the matrix is too ill-conditioned to invert: ‖C·C⁻¹ − I‖ may be {residual:.1e}"
+        )))
+    }
+}
+
+/// |m|·x or |m|ᵀ·x.
+fn abs_product(m: &Matrix, x: &[f64], transpose: bool) -> Vec<f64> {
+    let mut y = vec![0.0; if transpose { m.ncols() } else { m.nrows() }];
+    for j in 0..m.ncols() {
+        let column = m.col_as_slice(j);
+        if transpose {
+            y[j] = column.iter().zip(x).map(|(m, x)| m.abs() * x).sum();
+        } else {
+            y.iter_mut().zip(column).for_each(|(y, m)| *y += m.abs() * x[j]);
+        }
+    }
+    y
+}
+
 /// The product of two lower triangular matrices.
 pub fn lower_product(a: &Matrix, b: &Matrix) -> Matrix {
     let mut product = Matrix::zeros(a.nrows(), b.ncols());

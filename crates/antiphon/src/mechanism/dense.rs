@@ -94,22 +94,7 @@ impl NoisingMatrix {
     /// As [`NoisingMatrix::sensitivity`], with a candidate for C that is already at hand. Any candidate gives a true
     /// bound; a bad one gives a bad bound.
     pub fn sensitivity_with(&self, encoder: &Matrix, schema: &Schema) -> Result<SensitivityOfInverse> {
-        let n = self.steps();
-        let mut e = dense::lower_product(encoder, &self.w);
-        for i in 0..n {
-            e[(i, i)] -= 1.0;
-        }
-        // |fl(C̃W) − C̃W| ≤ γ_n|C̃||W| entrywise, and ‖|C̃||W|‖_F ≤ ‖C̃‖_F‖W‖_F.
-        let rounding = 1.01
-            * n as f64
-            * f64::EPSILON
-            * (dense::squared_norm(encoder) * dense::squared_norm(&self.w)).sqrt();
-        let residual = dense::squared_norm(&e).sqrt() + rounding;
-        if !(residual < 0.5) {
-            return Err(Error::Numerical(format!(
-                "the noising matrix is too ill-conditioned to invert: ‖C·C⁻¹ − I‖ may be {residual:.1e}"
-            )));
-        }
+        let residual = dense::inverse_residual(encoder, &self.w)?;
         let mut sensitivity = sensitivity::sensitivity_of_encoder(encoder, schema)?;
         sensitivity.upper /= 1.0 - residual; // up: the exact inverse may be larger
         sensitivity.lower /= 1.0 + residual; // down

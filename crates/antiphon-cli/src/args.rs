@@ -1,0 +1,163 @@
+//! The flags that commands share: which schema, which workload.
+
+use antiphon::error::{Error, Result};
+use antiphon::npy;
+use antiphon::schema::Schema;
+use antiphon::workload::{Cooldown, Workload};
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// Who takes part when.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Participation (who takes part when)")]
+pub struct SchemaArgs {
+    /// Passes over the data, in the same order each time
+    #[arg(long, value_name = "K")]
+    pub epochs: Option<usize>,
+    /// Steps (batches) in one pass; an example returns after exactly this many steps. With `--steps N` alone the last
+    /// pass may be incomplete; `--steps N --steps-per-epoch N` is a single pass, `--steps-per-epoch 1` full batch
+    #[arg(long, value_name = "B")]
+    pub steps_per_epoch: Option<usize>,
+    /// All steps of training
+    #[arg(long, value_name = "N")]
+    pub steps: Option<usize>,
+    /// An example returns after this many steps at the earliest (order not fixed)
+    #[arg(long, value_name = "B")]
+    pub min_separation: Option<usize>,
+    /// An example takes part at most this often
+    #[arg(long, value_name = "K")]
+    pub max_participations: Option<usize>,
+    /// A JSON list of lists: the steps (from 0) in which one example may take part; lists may overlap
+    #[arg(long, value_name = "FILE")]
+    pub patterns: Option<PathBuf>,
+}
+
+/// What the model does with the gradients.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Workload (what the model does with the gradients; plain SGD by default)")]
+pub struct WorkloadArgs {
+    /// Momentum in [0, 1)
+    #[arg(long, value_name = "BETA")]
+    pub momentum: Option<f64>,
+    /// The learning rate falls linearly to END times its value over the last FRACTION of the steps
+    #[arg(long, value_name = "FRACTION:END")]
+    pub cooldown: Option<Cooldown>,
+    /// One positive learning rate per step: a JSON list, or numbers separated by white space
+    #[arg(long, value_name = "FILE", conflicts_with = "cooldown")]
+    pub learning_rates: Option<PathBuf>,
+    /// Any lower triangular matrix A instead, as .npy
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["momentum", "cooldown", "learning_rates"])]
+    pub workload: Option<PathBuf>,
+}
+
+impl SchemaArgs {
+    /// Whether any of the flags was given.
+    pub fn any(&self) -> bool {
+        let SchemaArgs { epochs, steps_per_epoch, steps, min_separation, max_participations, patterns } = self;
+        let numbers = [epochs, steps_per_epoch, steps, min_separation, max_participations];
+        numbers.iter().any(|x| x.is_some()) || patterns.is_some()
+    }
+
+    /// The schema, or what is missing. `columns` is the size of a matrix at hand, which must then fit.
+    pub fn schema(&self, columns: Option<usize>) -> Result<Schema> {
+        let schema = self.build(columns)?;
+        match columns {
+            Some(n) if n != schema.steps() => Err(Error::argument(
+                "the number of steps",
+                format!("{n}, as many as the matrix has columns"),
+                schema.steps(),
+            )),
+            _ => Ok(schema),
+        }
+    }
+
+    fn build(&self, columns: Option<usize>) -> Result<Schema> {
+        let steps = self.steps.or(columns.filter(|_| self.epochs.is_none()));
+        if let Some(path) = &self.patterns {
+            only("--patterns", &[("--epochs", self.epochs), ("--steps-per-epoch", self.steps_per_epoch),
+                ("--min-separation", self.min_separation), ("--max-participations", self.max_participations)])?;
+            let patterns: Vec<Vec<usize>> = serde_json::from_str(&read_text(path)?).map_err(|error| Error::File {
+                path: path.clone(),
+                reason: format!("must be a JSON list of lists of step numbers: {error}"),
+            })?;
+            let last = patterns.iter().flatten().max().map_or(1, |last| last.saturating_add(1));
+            return Schema::patterns(steps.unwrap_or(last), patterns);
+        }
+        if let Some(separation) = self.min_separation {
+            only("--min-separation", &[("--epochs", self.epochs), ("--steps-per-epoch", self.steps_per_epoch)])?;
+            let steps = steps.ok_or_else(|| missing("--steps", "--min-separation"))?;
+            let most = steps.div_ceil(separation.max(1));
+            return Schema::min_separation(steps, separation, self.max_participations.unwrap_or(most));
+        }
+        match (self.epochs, steps, self.steps_per_epoch, self.max_participations) {
+            (Some(_), Some(steps), _, _) => Err(Error::argument(
+                "--steps",
+                "left out where --epochs is given (steps = epochs · steps-per-epoch)",
+                steps,
+            )),
+            (Some(_), None, _, Some(k)) => {
+                Err(Error::argument("--max-participations", "left out where --epochs is given", k))
+            }
+            (Some(epochs), None, Some(b), None) => Schema::epochs(epochs, b),
+            (None, Some(steps), Some(b), None) => Schema::fixed_order(steps, b),
+            (None, Some(steps), Some(b), Some(k)) => Schema::fixed_order_at_most(steps, b, k),
+            _ => Err(Error::Unsupported(
+                "say who takes part when: --epochs K --steps-per-epoch B, or --steps N --steps-per-epoch B, or \
+                 --steps N --min-separation B --max-participations K, or --patterns FILE"
+                    .into(),
+            )),
+        }
+    }
+}
+
+fn only(flag: &str, others: &[(&str, Option<usize>)]) -> Result<()> {
+    match others.iter().find_map(|(name, value)| value.map(|value| (name, value))) {
+        Some((name, value)) => Err(Error::argument(*name, format!("left out where {flag} is given"), value)),
+        None => Ok(()),
+    }
+}
+
+fn missing(flag: &str, other: &str) -> Error {
+    Error::argument(flag, format!("given together with {other}"), "nothing")
+}
+
+impl WorkloadArgs {
+    /// Whether any of the flags was given.
+    pub fn any(&self) -> bool {
+        self.momentum.is_some() || self.cooldown.is_some() || self.learning_rates.is_some() || self.workload.is_some()
+    }
+
+    /// The workload over so many steps.
+    pub fn workload(&self, steps: usize) -> Result<Workload> {
+        if let Some(path) = &self.workload {
+            let workload = Workload::dense(npy::read(path)?)?;
+            if workload.steps() != steps {
+                let value = format!("{0}×{0}", workload.steps());
+                return Err(Error::argument("--workload", format!("a {steps}×{steps} matrix"), value));
+            }
+            return Ok(workload);
+        }
+        let rates = match (&self.cooldown, &self.learning_rates) {
+            (Some(cooldown), _) => Some(cooldown.rates(steps)?),
+            (None, Some(path)) => Some(read_rates(path)?),
+            (None, None) => None,
+        };
+        Workload::training(steps, self.momentum.unwrap_or(0.0), rates)
+    }
+}
+
+fn read_rates(path: &Path) -> Result<Vec<f64>> {
+    let text = read_text(path)?;
+    let numbers = match serde_json::from_str::<Vec<f64>>(&text) {
+        Ok(numbers) => Ok(numbers),
+        Err(_) => text.split_whitespace().map(str::parse).collect::<std::result::Result<Vec<f64>, _>>(),
+    };
+    numbers.map_err(|error| Error::File {
+        path: path.into(),
+        reason: format!("must be a JSON list of numbers, or numbers separated by white space: {error}"),
+    })
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })
+}

@@ -1,0 +1,205 @@
+//! `antiphon optimize`.
+
+use crate::args::{SchemaArgs, WorkloadArgs};
+use crate::output::{answer, figure, percent, print_json};
+use crate::progress::Watch;
+use antiphon::error::Error;
+use antiphon::file;
+use antiphon::mechanism::{Mechanism, Noise};
+use antiphon::optimize::variants::{Constraint, optimize_variant};
+use antiphon::optimize::{Optimized, Params, optimize};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Find the optimal mechanism for a training run, with a proof
+///
+/// Examples:
+///   antiphon optimize --epochs 20 --steps-per-epoch 100
+///   antiphon optimize --epochs 6 --steps-per-epoch 342 --momentum 0.95 --cooldown 0.25:0.05 --output m.safetensors
+///   antiphon optimize --epochs 10 --steps-per-epoch 10000 --implicit
+///
+/// Exit status: 0 done, 1 the gap was not reached, 2 bad input.
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct Optimize {
+    #[command(flatten)]
+    schema: SchemaArgs,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// Stop when the loss is proven to be within this factor minus one of the optimum
+    #[arg(long, default_value_t = 1e-3, value_name = "GAP", help_heading = "Optimization")]
+    gap: f64,
+    /// Give up after this many iterations
+    #[arg(long, default_value_t = 1000, value_name = "N", help_heading = "Optimization")]
+    max_iterations: usize,
+    /// Make the certificate and a description of linear size only, no n×n matrix (needed beyond 12,000 steps)
+    #[arg(long, help_heading = "Optimization")]
+    implicit: bool,
+    /// What X = CᵀC must satisfy. The last three are the paper's variants, for up to 24 steps and without a file
+    #[arg(long, value_enum, default_value_t = Constraints::Vector, help_heading = "Optimization")]
+    constraint: Constraints,
+    /// Keep the mechanism and its proof in this file
+    #[arg(long, short, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+    /// Replace an existing file
+    #[arg(long, help_heading = "Output")]
+    force: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum, PartialEq)]
+enum Constraints {
+    /// Sensitivity at most one for vector contributions: what training needs
+    Vector,
+    /// Scalar contributions ±1 only: no guarantee for vectors
+    Corners,
+    /// Non-negative where one example can take part twice
+    SharedNonNegative,
+    /// Non-negative everywhere
+    NonNegative,
+}
+
+impl Optimize {
+    pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
+        let schema = self.schema.schema(None)?;
+        let workload = self.workload.workload(schema.steps())?;
+        let constraint = match self.constraint {
+            Constraints::Vector => None,
+            Constraints::Corners => Some(Constraint::Corners),
+            Constraints::SharedNonNegative => Some(Constraint::NonNegativeOnSharedPairs),
+            Constraints::NonNegative => Some(Constraint::NonNegative),
+        };
+        if let Some(constraint) = constraint {
+            return self.run_variant(&schema, &workload, constraint, json);
+        }
+        // Found out before the work, not after it.
+        if let Some(path) = &self.output {
+            if path.exists() && !self.force {
+                let reason = "exists; use --force to replace it".into();
+                return Err(Error::File { path: path.clone(), reason }.into());
+            }
+        }
+        let params =
+            Params { gap: self.gap, max_iterations: self.max_iterations, implicit: self.implicit };
+        let watch = Watch::start(self.gap)?;
+        let optimized = optimize(&schema, &workload, &params, &|progress| watch.observe(progress));
+        watch.finish();
+        let optimized = optimized?;
+        if watch.stopped() {
+            return Err(Error::Interrupted.into());
+        }
+        if let Some(path) = &self.output {
+            file::write(path, &optimized.mechanism, self.force)?;
+        }
+        if json { self.print_json(&optimized)? } else { self.print(&optimized) }
+        Ok(answer(true))
+    }
+
+    fn print_json(&self, optimized: &Optimized) -> anyhow::Result<()> {
+        let Mechanism { schema, workload, claims, .. } = &optimized.mechanism;
+        let steps = schema.steps();
+        print_json(&serde_json::json!({
+            "steps": steps,
+            "schema": schema,
+            "workload": workload.describe(),
+            "loss": claims.loss,
+            "lower_bound": claims.lower_bound,
+            "gap": claims.gap(),
+            "rmse": claims.rmse(steps),
+            "sensitivity": claims.sensitivity,
+            "iterations": optimized.iterations,
+            "seconds": optimized.elapsed.as_secs_f64(),
+            "route": optimized.route,
+            "kind": kind(&optimized.mechanism),
+            "id": self.output.is_some().then(|| file::id(&optimized.mechanism)),
+            "file": self.output,
+        }))
+    }
+
+    fn print(&self, optimized: &Optimized) {
+        let Mechanism { schema, workload, claims, .. } = &optimized.mechanism;
+        let steps = schema.steps();
+        println!("Optimal {} mechanism", kind(&optimized.mechanism));
+        println!("  workload      {}", workload.describe());
+        println!("  participation {}", schema.describe());
+        println!("  loss          {}   (total squared error at noise multiplier 1)", figure(claims.loss));
+        println!("  rmse          {}   (per step)", figure(claims.rmse(steps)));
+        println!(
+            "  gap           proven within {} of the best possible (lower bound {}, numerically certified)",
+            percent(claims.gap()),
+            figure(claims.lower_bound)
+        );
+        println!("  sensitivity   {:.9} (upper bound, vector contributions)", claims.sensitivity);
+        let route = match optimized.route {
+            antiphon::optimize::Route::Structured => "linear-time",
+            antiphon::optimize::Route::Dense => "dense",
+        };
+        println!(
+            "  time          {:.2} s, {} iterations, {route} route",
+            optimized.elapsed.as_secs_f64(),
+            optimized.iterations
+        );
+        match &self.output {
+            Some(path) => {
+                println!("Written to {}.", path.display());
+                println!("Next: antiphon verify {}", path.display());
+            }
+            None => {
+                println!("Nothing was written. To keep mechanism and proof, add: --output mechanism.safetensors");
+                println!("Next: antiphon verify mechanism.safetensors");
+            }
+        }
+    }
+
+    fn run_variant(
+        &self,
+        schema: &antiphon::schema::Schema,
+        workload: &antiphon::workload::Workload,
+        constraint: Constraint,
+        json: bool,
+    ) -> anyhow::Result<ExitCode> {
+        if let Some(path) = &self.output {
+            let allowed = "left out with --constraint: the paper's variants are for comparison and have no file";
+            return Err(Error::argument("--output", allowed, path.display()).into());
+        }
+        let start = Instant::now();
+        let found = optimize_variant(workload, schema, constraint, self.gap)?;
+        let gap = found.loss / found.lower_bound - 1.0;
+        if json {
+            print_json(&serde_json::json!({
+                "steps": schema.steps(),
+                "schema": schema,
+                "workload": workload.describe(),
+                "loss": found.loss,
+                "lower_bound": found.lower_bound,
+                "gap": gap,
+                "rmse": (found.loss / schema.steps() as f64).sqrt(),
+                "min_entry": found.min_entry,
+                "min_shared_entry": found.min_shared_entry,
+                "iterations": found.iterations,
+                "seconds": start.elapsed().as_secs_f64(),
+                "route": "dense",
+            }))?;
+        } else {
+            println!("Optimum under the constraint of the paper's comparison");
+            println!("  workload      {}", workload.describe());
+            println!("  participation {}", schema.describe());
+            println!("  loss          {} (its root: {:.6})", figure(found.loss), found.loss.sqrt());
+            println!("  gap           within {} of the best possible under this constraint", percent(gap));
+            println!("  smallest X    {:.6}", found.min_entry);
+            if constraint == Constraint::Corners {
+                println!("For scalar contributions only: this is no guarantee for gradients.");
+            }
+        }
+        Ok(answer(true))
+    }
+}
+
+/// "dense" or "implicit".
+pub fn kind(mechanism: &Mechanism) -> &'static str {
+    match mechanism.noise {
+        Noise::Dense(_) => "dense",
+        Noise::Implicit { .. } => "implicit",
+    }
+}

@@ -1,0 +1,58 @@
+//! The progress bar and Ctrl-C.
+
+use antiphon::optimize::{Phase, Progress};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A bar on standard error (none when that is not a terminal), and a flag that Ctrl-C sets.
+pub struct Watch {
+    bar: ProgressBar,
+    stopped: Arc<AtomicBool>,
+    /// ln of the gap that ends the work.
+    goal: f64,
+}
+
+impl Watch {
+    /// Starts watching for work that ends at this gap. The first Ctrl-C asks the work to stop, the second one stops it.
+    pub fn start(gap: f64) -> anyhow::Result<Self> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let flag = stopped.clone();
+        ctrlc::set_handler(move || {
+            if flag.swap(true, Ordering::SeqCst) {
+                std::process::exit(130);
+            }
+        })?;
+        // The bar runs in the logarithm of the gap, from 1 down to the goal.
+        let bar = ProgressBar::new(1000);
+        bar.set_style(ProgressStyle::with_template("{bar:30} {msg} [{elapsed}]")?);
+        Ok(Watch { bar, stopped, goal: gap.min(0.5).ln() })
+    }
+
+    /// An observer for the library.
+    pub fn observe(&self, progress: &Progress) -> bool {
+        let gap = progress.gap();
+        let done = (gap.clamp(1e-15, 1.0).ln() / self.goal).clamp(0.0, 1.0);
+        self.bar.set_position((1000.0 * done) as u64);
+        let phase = match progress.phase {
+            Phase::Iterating => "",
+            Phase::Forming => ", forming the matrix",
+            Phase::Certifying => ", certifying",
+        };
+        self.bar.set_message(format!(
+            "iteration {}, loss {:.6e}, gap {gap:.1e}{phase}",
+            progress.iteration, progress.loss
+        ));
+        !self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// Whether Ctrl-C was pressed.
+    pub fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,118 @@
+//! `antiphon sensitivity`.
+
+use crate::args::SchemaArgs;
+use crate::output::{answer, print_json};
+use crate::verify::is_numpy;
+use antiphon::error::Error;
+use antiphon::linalg::dense;
+use antiphon::mechanism::Noise;
+use antiphon::sensitivity::{self, Bound, Kind, Sensitivity};
+use antiphon::{file, npy};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The sensitivity of any matrix under any participation schema
+///
+/// The largest change of C·G in the Frobenius norm when one example, with contributions of norm at most one, is zeroed
+/// out. Vector contributions: `exact` means that an upper and a lower bound agree to 1e-8.
+///
+/// Examples:
+///   antiphon sensitivity C.npy --epochs 3 --steps-per-epoch 20
+///   antiphon sensitivity X.npy --gram --min-separation 20 --max-participations 3
+///   antiphon sensitivity mechanism.safetensors --min-separation 100
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct SensitivityCommand {
+    /// An encoder C as .npy or .npz, or a mechanism file
+    file: PathBuf,
+    #[command(flatten)]
+    schema: SchemaArgs,
+    /// The matrix is X = CᵀC, not C
+    #[arg(long)]
+    gram: bool,
+    /// Also by every method of the paper that applies, and what each of them is worth
+    #[arg(long)]
+    all_methods: bool,
+}
+
+impl SensitivityCommand {
+    pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
+        let (found, methods, schema) = self.compute()?;
+        let Sensitivity { upper, lower, method } = found;
+        if json {
+            let mut value = serde_json::json!({
+                "upper": upper,
+                "lower": lower,
+                "kind": found.kind(),
+                "method": method,
+                "schema": schema,
+            });
+            if let Some(methods) = methods {
+                value["methods"] = serde_json::to_value(methods)?;
+            }
+            print_json(&value)?;
+        } else {
+            println!("{}", self.file.display());
+            println!("  participation {}", schema.describe());
+            match found.kind() {
+                Kind::Exact => println!("  sensitivity   {upper:.9} (exact)"),
+                _ => println!("  sensitivity   between {lower:.9} and {upper:.9}; use the upper one"),
+            }
+            println!("  method        {}", method.describe());
+            for Bound { value, kind, method } in methods.iter().flatten() {
+                let kind = match kind {
+                    Kind::Exact => "exact",
+                    Kind::UpperBound => "upper bound",
+                    Kind::LowerBound => "lower bound, no guarantee",
+                };
+                println!("    {value:<14.9} {kind:<26} {}", method.describe());
+            }
+        }
+        Ok(answer(true))
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn compute(
+        &self,
+    ) -> anyhow::Result<(Sensitivity, Option<Vec<Bound>>, antiphon::schema::Schema)> {
+        if is_numpy(&self.file) {
+            let m = npy::read(&self.file)?;
+            let schema = self.schema.schema(Some(m.ncols()))?;
+            let found = if self.gram {
+                sensitivity::sensitivity_of_gram(&m, &schema)?
+            } else {
+                sensitivity::sensitivity_of_encoder(&m, &schema)?
+            };
+            let all = |m| sensitivity::all_methods(m, &schema);
+            let methods = match (self.all_methods, self.gram) {
+                (false, _) => None,
+                (true, true) => Some(all(&m)?),
+                (true, false) => Some(all(&dense::gram(&m))?),
+            };
+            return Ok((found, methods, schema));
+        }
+        if self.gram {
+            return Err(Error::Unsupported("--gram is for .npy and .npz files".into()).into());
+        }
+        let mechanism = file::read(&self.file)?;
+        let Noise::Dense(noising) = &mechanism.noise else {
+            return Err(Error::Unsupported(
+                "an implicit mechanism has no matrix; `antiphon verify` derives its sensitivity".into(),
+            )
+            .into());
+        };
+        let schema = if self.schema.any() {
+            self.schema.schema(Some(noising.steps()))?
+        } else {
+            mechanism.schema.clone()
+        };
+        let found = noising.sensitivity(&schema)?.sensitivity;
+        let methods = if self.all_methods {
+            Some(sensitivity::all_methods(&dense::gram(&noising.encoder()?), &schema)?)
+        } else {
+            None
+        };
+        Ok((found, methods, schema))
+    }
+}

@@ -1,0 +1,72 @@
+//! Files appear whole or not at all: they are written to a sibling, which is renamed at the end.
+
+use crate::error::{Error, Result};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Writes a file through `fill`. An existing one is only replaced if `replace` says so.
+pub fn write(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    let exists = || Error::File {
+        path: path.into(),
+        reason: "exists; use --force to replace it".into(),
+    };
+    if !replace && path.exists() {
+        return Err(exists());
+    }
+    let sibling = sibling(path);
+    let guard = Removed(&sibling);
+    let io = |source| Error::Io { path: path.into(), source };
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&sibling).map_err(io)?;
+    fill(&mut file).map_err(io)?;
+    file.sync_all().map_err(io)?;
+    if replace {
+        fs::rename(&sibling, path).map_err(io)?;
+    } else {
+        // A hard link fails if the file has appeared meanwhile; not every file system has them.
+        match fs::hard_link(&sibling, path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(exists()),
+            Err(_) => fs::rename(&sibling, path).map_err(io)?,
+        }
+    }
+    drop(guard);
+    Ok(())
+}
+
+fn sibling(path: &Path) -> PathBuf {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    path.with_file_name(format!(".{name}.{}.partial", std::process::id()))
+}
+
+/// Removes a file when dropped, whatever happened; it is gone already after a rename.
+struct Removed<'a>(&'a Path);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_failed_write_leaves_nothing_and_harms_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, "old").unwrap();
+        let fill = |file: &mut File| {
+            file.write_all(b"half")?;
+            Err(io::Error::other("disk on fire"))
+        };
+        assert!(write(&path, true, fill).is_err());
+        assert!(write(&path, false, |file| file.write_all(b"new")).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        write(&path, true, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

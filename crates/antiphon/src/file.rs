@@ -1,0 +1,352 @@
+//! The mechanism file: one safetensors file with the mechanism, its certificate and its claims.
+//!
+//! `docs/FORMAT.md` is the specification. The header is written and read here rather than by the safetensors crate:
+//! the same mechanism gives the same bytes every time, and a key that is unknown or occurs twice is refused.
+//!
+//! Reading checks form, hash and checksum. It protects against damage, lying sizes and numbers that are none; it
+//! takes memory in proportion to the file, whatever the file says. It does not protect against a forger, who can
+//! compute a checksum as well: reading believes no figure and disputes none. Only `verify` recomputes the loss, the
+//! lower bound and the sensitivity.
+
+mod header;
+mod packing;
+
+pub use header::Malformed;
+
+use crate::error::{Error, Result};
+use crate::linalg::dense;
+use crate::linalg::quadrature::Quadrature;
+use crate::mechanism::{Claims, Mechanism, Noise, NoisingMatrix};
+use crate::schema::Schema;
+use crate::workload::Workload;
+use header::{Header, MAX_HEADER, Metadata, Reading, Tensors, WorkloadEntry};
+use header::{blocks, checksum, hexadecimal, json, number, refuse, shown, to_json};
+use packing::{
+    certificate_len, check_coverage, packed_certificate, triangle, unpacked_certificate,
+};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+
+/// Largest file that is read, in bytes: a dense mechanism of 65 000 steps.
+const MAX_FILE: u64 = 16 << 30;
+
+/// The numbers of all tensors, in the order of [`Header::tensors`].
+type Contents = [Option<Vec<f64>>; 6];
+
+/// The SHA-256 that names a mechanism, in hexadecimal: of the noising matrix where there is one
+/// ([`NoisingMatrix::id`]), otherwise of the certificate, the nodes, the weights and the squared sensitivity.
+pub fn id(mechanism: &Mechanism) -> String {
+    match &mechanism.noise {
+        Noise::Dense(noising_matrix) => noising_matrix.id(),
+        Noise::Implicit {
+            rule,
+            squared_sensitivity,
+        } => {
+            let mut hash = Sha256::new();
+            let certificate = packed_certificate(&mechanism.certificate);
+            for numbers in [&certificate, &rule.nodes, &rule.weights] {
+                blocks(numbers).for_each(|block| hash.update(block));
+            }
+            hash.update(squared_sensitivity.to_le_bytes());
+            hexadecimal(hash)
+        }
+    }
+}
+
+/// Writes a mechanism to a file, which appears whole or not at all. An existing one is only replaced if `replace`
+/// says so.
+pub fn write(path: &Path, mechanism: &Mechanism, replace: bool) -> Result<()> {
+    let (header, tensors) = lay_out(mechanism)?;
+    crate::atomic::write(path, replace, |file| {
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        out.write_all(&header)?;
+        for numbers in tensors.iter().flatten() {
+            blocks(numbers).try_for_each(|block| out.write_all(&block))?;
+        }
+        out.flush()
+    })
+}
+
+/// Reads a mechanism file and checks its form. See the [module](self) for what that means and what it does not.
+pub fn read(path: &Path) -> Result<Mechanism> {
+    let failed = |source: io::Error| Error::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let malformed = |error: Malformed| Error::File {
+        path: path.to_owned(),
+        reason: error.0,
+    };
+    let mut file = File::open(path).map_err(failed)?;
+    let about = file.metadata().map_err(failed)?;
+    if !about.is_file() {
+        return Err(malformed(Malformed("not a regular file".into())));
+    }
+    let size = about.len();
+    if size > MAX_FILE {
+        let reason = format!("the file has {size} bytes, the largest that is read has {MAX_FILE}");
+        return Err(malformed(Malformed(reason)));
+    }
+    // The first eight bytes tell most other files apart before anything large is allocated.
+    let mut bytes = Vec::new();
+    Read::by_ref(&mut file)
+        .take(8)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    header::length(&bytes, size).map_err(malformed)?;
+    let rest = usize::try_from(size - 8).unwrap_or(usize::MAX);
+    bytes
+        .try_reserve_exact(rest)
+        .map_err(|_| malformed(Malformed(format!("no memory for its {size} bytes"))))?;
+    file.take(size - 8)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    from_bytes(&bytes).map_err(malformed)
+}
+
+/// Reads a mechanism from the bytes of a file. Never panics, and takes memory in proportion to the bytes.
+pub fn from_bytes(bytes: &[u8]) -> Reading<Mechanism> {
+    let length = header::length(bytes, bytes.len() as u64)?;
+    let (text, data) = bytes[8..].split_at(length);
+    let mut header = Header::parse(text)?;
+    let mut tensors = Tensors::new(&mut header, data)?;
+    let metadata = header.metadata;
+
+    let schema: Schema = json("schema", &metadata.schema)?;
+    let schema = schema.validate()?;
+    check_coverage(&schema)?;
+    let steps = schema.steps();
+
+    let (certificate_bytes, numbers) =
+        tensors.take("certificate", Some(certificate_len(&schema)?))?;
+    let certificate = unpacked_certificate(&schema, &numbers);
+    let workload = match json("workload", &metadata.workload)? {
+        WorkloadEntry::Training {
+            momentum,
+            learning_rates,
+        } => {
+            let rates = match learning_rates {
+                true => Some(tensors.take("learning_rates", Some(steps as u128))?.1),
+                false => None,
+            };
+            let bad = || Error::argument("momentum", "a decimal number", shown(&momentum));
+            Workload::training(steps, momentum.parse().map_err(|_| bad())?, rates)?
+        }
+        WorkloadEntry::Dense {} => {
+            let (_, packed) = tensors.take("workload", Some(triangle(steps)))?;
+            let entry = |i: usize, j: usize| {
+                if j <= i {
+                    packed[i * (i + 1) / 2 + j]
+                } else {
+                    0.0
+                }
+            };
+            Workload::dense(dense::from_fn(steps, steps, entry))?
+        }
+    };
+    let mut hash = Sha256::new();
+    let noise = match (metadata.kind.as_str(), &metadata.squared_sensitivity) {
+        ("dense", None) => {
+            let (bytes, packed) = tensors.take("noising_matrix", Some(triangle(steps)))?;
+            hash.update(bytes);
+            Noise::Dense(NoisingMatrix::from_packed(steps, &packed)?)
+        }
+        ("implicit", Some(squared_sensitivity)) => {
+            let (node_bytes, nodes) = tensors.take("nodes", None)?;
+            let (weight_bytes, weights) = tensors.take("weights", Some(nodes.len() as u128))?;
+            let squared_sensitivity = number("squared_sensitivity", squared_sensitivity)?;
+            for bytes in [certificate_bytes, node_bytes, weight_bytes] {
+                hash.update(bytes);
+            }
+            hash.update(squared_sensitivity.to_le_bytes());
+            Noise::Implicit {
+                rule: Quadrature { nodes, weights },
+                squared_sensitivity,
+            }
+        }
+        ("dense", Some(_)) => return refuse("a dense file has no squared_sensitivity"),
+        ("implicit", None) => return refuse("squared_sensitivity is missing"),
+        (kind, _) => return Err(Error::argument("kind", "dense or implicit", shown(kind)).into()),
+    };
+    if let Some(name) = tensors.infos.keys().next() {
+        return refuse(format!(
+            "the tensor {name} does not belong into a file of kind {} with this workload",
+            metadata.kind
+        ));
+    }
+    let claims = Claims {
+        loss: number("loss", &metadata.loss)?,
+        lower_bound: number("lower_bound", &metadata.lower_bound)?,
+        sensitivity: number("sensitivity", &metadata.sensitivity)?,
+    };
+    let mechanism = Mechanism {
+        schema,
+        workload,
+        noise,
+        certificate,
+        claims,
+    };
+    check(&mechanism)?;
+    if hexadecimal(hash) != metadata.id {
+        return refuse(
+            "the stored mechanism does not hash to the id it carries: the file was changed",
+        );
+    }
+    if checksum(bytes, length, &metadata.checksum).as_ref() != Some(&metadata.checksum) {
+        return refuse("the file does not have the checksum it carries: it was damaged or changed");
+    }
+    Ok(mechanism)
+}
+
+/// What holds for every mechanism in a file, beyond what its parts check when they are built.
+fn check(mechanism: &Mechanism) -> Result<()> {
+    let Mechanism {
+        schema,
+        workload,
+        noise,
+        certificate,
+        claims,
+    } = mechanism;
+    let steps = schema.steps();
+    if workload.steps() != steps {
+        return Err(Error::argument(
+            "the workload's steps",
+            steps.to_string(),
+            workload.steps(),
+        ));
+    }
+    match noise {
+        Noise::Dense(w) if w.steps() != steps => {
+            return Err(Error::argument(
+                "the noising matrix's steps",
+                steps.to_string(),
+                w.steps(),
+            ));
+        }
+        Noise::Dense(_) => {}
+        Noise::Implicit {
+            rule,
+            squared_sensitivity,
+        } => {
+            rule.check()?;
+            positive("squared_sensitivity", *squared_sensitivity)?;
+        }
+    }
+    certificate.check(schema)?;
+    positive("loss", claims.loss)?;
+    positive("lower_bound", claims.lower_bound)?;
+    positive("sensitivity", claims.sensitivity)?;
+    if claims.lower_bound > claims.loss {
+        let allowed = format!("at most the loss {:?}", claims.loss);
+        return Err(Error::argument("lower_bound", allowed, claims.lower_bound));
+    }
+    Ok(())
+}
+
+fn positive(name: &str, value: f64) -> Result<()> {
+    match value > 0.0 && value.is_finite() {
+        true => Ok(()),
+        false => Err(Error::argument(name, "positive and finite", value)),
+    }
+}
+
+/// The bytes of the header with its length before it, and what follows.
+fn lay_out(mechanism: &Mechanism) -> Result<(Vec<u8>, Contents)> {
+    // The fields are public: a mechanism that cannot be read again is not written.
+    let Mechanism {
+        schema,
+        workload,
+        noise,
+        certificate,
+        claims,
+    } = mechanism;
+    check_coverage(&schema.clone().validate()?)?;
+    check(mechanism)?;
+    let (entry, rates, packed_workload) = match workload {
+        Workload::Training(training) => {
+            let momentum = format!("{:?}", training.momentum());
+            let learning_rates = training.rates().is_some();
+            let entry = WorkloadEntry::Training {
+                momentum,
+                learning_rates,
+            };
+            (entry, training.rates().map(<[f64]>::to_vec), None)
+        }
+        Workload::Dense(a) => {
+            Workload::dense(a.clone())?;
+            let packed = (0..a.nrows())
+                .flat_map(|i| (0..=i).map(move |j| a[(i, j)]))
+                .collect();
+            (WorkloadEntry::Dense {}, None, Some(packed))
+        }
+    };
+    let (kind, squared_sensitivity, nodes, weights, noising_matrix) = match noise {
+        Noise::Dense(w) => ("dense", None, None, None, Some(w.packed())),
+        Noise::Implicit {
+            rule,
+            squared_sensitivity,
+        } => {
+            let Quadrature { nodes, weights } = rule.clone();
+            (
+                "implicit",
+                Some(format!("{squared_sensitivity:?}")),
+                Some(nodes),
+                Some(weights),
+                None,
+            )
+        }
+    };
+    let certificate = Some(packed_certificate(certificate));
+    let tensors = [
+        certificate,
+        rates,
+        nodes,
+        noising_matrix,
+        weights,
+        packed_workload,
+    ];
+    let mut header = Header {
+        metadata: Metadata {
+            checksum: header::NO_CHECKSUM.into(),
+            format: header::FORMAT.into(),
+            format_version: header::FORMAT_VERSION.into(),
+            kind: kind.into(),
+            schema: to_json(schema),
+            workload: to_json(&entry),
+            loss: format!("{:?}", claims.loss),
+            lower_bound: format!("{:?}", claims.lower_bound),
+            sensitivity: format!("{:?}", claims.sensitivity),
+            squared_sensitivity,
+            id: id(mechanism),
+            written_by: concat!("antiphon ", env!("CARGO_PKG_VERSION")).into(),
+        },
+        ..Header::default()
+    };
+    header.place(
+        tensors
+            .each_ref()
+            .map(|tensor| tensor.as_ref().map(Vec::len)),
+    );
+    let zeroed = header.to_bytes();
+    let length = zeroed.len() - 8;
+    if length as u64 > MAX_HEADER {
+        let allowed = format!("short enough for a header of {MAX_HEADER} bytes");
+        return Err(Error::argument(
+            "the list of patterns",
+            allowed,
+            format!("{length} bytes"),
+        ));
+    }
+    let mut hash = Sha256::new();
+    hash.update(zeroed);
+    for numbers in tensors.iter().flatten() {
+        blocks(numbers).for_each(|block| hash.update(block));
+    }
+    header.metadata.checksum = hexadecimal(hash);
+    Ok((header.to_bytes(), tensors))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! Verification: everything a mechanism claims, derived again from the matrix and the certificate alone.
+//!
+//! Nothing here calls the optimizer to check the optimizer: the lower bound comes from singular values or, for long
+//! runs, from stacked QR decompositions ([`bound`]); the sensitivity from the stored matrix and its residual; the loss
+//! from the product with the workload. Sensitivity and loss are rounded up, the lower bound down. Where a rounding
+//! error is estimated rather than bounded, the answer is "numerically certified", and says so.
+
+mod bound;
+mod stacked;
+
+pub use bound::{LowerBound, lower_bound};
+
+use crate::error::{Error, Result};
+use crate::linalg::dense::{self, Matrix};
+use crate::mechanism::{Claims, Mechanism, Noise, NoisingMatrix};
+use crate::optimize::{self, Observer, Params};
+use crate::schema::Schema;
+use crate::sensitivity::{self, Kind, Sensitivity};
+use crate::workload::Workload;
+use serde::Serialize;
+
+/// A claim may be better than what is derived here by this much, relatively: both are rounded toward caution, by
+/// different amounts. Any larger difference is a false claim.
+const AGREEMENT: f64 = 1e-6;
+
+/// One thing that was checked.
+#[derive(Debug, Clone, Serialize)]
+pub struct Check {
+    /// A short name.
+    pub name: &'static str,
+    /// Whether it holds.
+    pub passed: bool,
+    /// The figures.
+    pub detail: String,
+}
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// All checks, in order.
+    pub checks: Vec<Check>,
+    /// The bracket of the sensitivity.
+    pub sensitivity: Sensitivity,
+    /// sens²·‖B‖²_F, rounded up.
+    pub loss: f64,
+    /// No mechanism has a smaller loss. `None` where no bound could be derived.
+    pub lower_bound: Option<f64>,
+}
+
+impl Report {
+    /// Whether every check passed.
+    pub fn ok(&self) -> bool {
+        self.checks.iter().all(|check| check.passed)
+    }
+
+    /// loss / lower_bound − 1.
+    pub fn over_optimum(&self) -> Option<f64> {
+        self.lower_bound.map(|bound| self.loss / bound - 1.0)
+    }
+}
+
+/// Verifies a mechanism file's content: its claims against what follows from its numbers.
+pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
+    let Mechanism { schema, workload, noise, certificate, claims } = mechanism;
+    certificate.check(schema)?;
+    if workload.steps() != schema.steps() {
+        let allowed = format!("for {} steps, as the schema is", schema.steps());
+        return Err(Error::argument("the workload", allowed, workload.steps()));
+    }
+    let mut checks = Vec::new();
+    let (sensitivity, loss, bound);
+    match noise {
+        Noise::Dense(noising) => {
+            if noising.steps() != schema.steps() {
+                let allowed = format!("{0}×{0}", schema.steps());
+                return Err(Error::argument("the noising matrix", allowed, noising.steps()));
+            }
+            let found = noising.sensitivity(schema)?;
+            sensitivity = found.sensitivity;
+            loss = sensitivity.upper.powi(2) * noising.squared_error(workload);
+            bound = lower_bound(schema, workload, certificate)?;
+            checks.push(Check {
+                name: "invertible",
+                passed: true,
+                detail: format!("lower triangular, finite; ‖C·C⁻¹ − I‖ ≤ {:.1e}", found.residual),
+            });
+        }
+        Noise::Implicit { rule, squared_sensitivity } => {
+            let found = bound::implicit(schema, workload, certificate, rule)?;
+            // X_N/s² has the squared sensitivity of X_N divided by the stored s².
+            let scale = squared_sensitivity.sqrt();
+            sensitivity = Sensitivity {
+                upper: found.sensitivity.upper / scale,
+                lower: found.sensitivity.lower / scale,
+                ..found.sensitivity
+            };
+            loss = sensitivity.upper.powi(2) * squared_sensitivity * found.squared_error;
+            bound = found.lower_bound;
+        }
+    }
+    checks.extend(compare(claims, &sensitivity, loss, &bound));
+    Ok(Report { checks, sensitivity, loss, lower_bound: Some(bound.value) })
+}
+
+fn compare(claims: &Claims, sensitivity: &Sensitivity, loss: f64, bound: &LowerBound) -> [Check; 4] {
+    let slack = 1.0 + AGREEMENT;
+    [
+        Check {
+            name: "sensitivity",
+            passed: sensitivity.upper <= claims.sensitivity * slack,
+            detail: format!(
+                "claimed {:.9}, derived between {:.9} and {:.9}",
+                claims.sensitivity, sensitivity.lower, sensitivity.upper
+            ),
+        },
+        Check {
+            name: "loss",
+            passed: loss <= claims.loss * slack,
+            detail: format!("claimed {:.9e}, derived {:.9e}", claims.loss, loss),
+        },
+        Check {
+            name: "lower_bound",
+            passed: bound.value >= claims.lower_bound / slack,
+            detail: format!(
+                "claimed {:.9e}, derived {:.9e} by {}; numerically certified",
+                claims.lower_bound, bound.value, bound.method
+            ),
+        },
+        Check {
+            name: "consistency",
+            passed: bound.value <= loss * slack,
+            detail: format!("lower bound {:.9e} ≤ loss {:.9e}", bound.value, loss),
+        },
+    ]
+}
+
+/// Verifies somebody else's encoder C (m×n) under a schema and a workload. The optimum it is compared with is proved
+/// by a certificate that is made here (to `gap`) and then checked like any other; `observer` sees that work.
+pub fn encoder(
+    c: &Matrix,
+    schema: &Schema,
+    workload: &Workload,
+    gap: f64,
+    observer: Observer<'_>,
+) -> Result<Report> {
+    let n = schema.steps();
+    if c.ncols() != n || c.nrows() == 0 {
+        let value = format!("{}×{}", c.nrows(), c.ncols());
+        return Err(Error::argument("the matrix", format!("of {n} columns, one per step"), value));
+    }
+    let mut checks = Vec::new();
+    let finite = dense::is_finite(c);
+    checks.push(check("finite", finite, "every entry is finite", "there are NaN or infinite entries"));
+    if !finite {
+        let lost = Sensitivity { upper: f64::INFINITY, lower: 0.0, method: sensitivity::Method::AbsoluteSums };
+        return Ok(Report { checks, sensitivity: lost, loss: f64::INFINITY, lower_bound: None });
+    }
+    let square = c.nrows() == n;
+    let lower = square && (0..n).all(|j| (0..j).all(|i| c[(i, j)] == 0.0));
+    checks.push(check(
+        "lower triangular",
+        lower,
+        "row t of C⁻¹Z can be drawn at step t",
+        "not square and lower triangular: the noise cannot be streamed with this matrix as it is",
+    ));
+    let invertible = lower && (0..n).all(|i| c[(i, i)] != 0.0);
+    let sensitivity = sensitivity::sensitivity_of_encoder(c, schema)?;
+    checks.push(Check {
+        name: "sensitivity",
+        passed: true,
+        detail: format!(
+            "between {:.9} and {:.9} ({})",
+            sensitivity.lower,
+            sensitivity.upper,
+            if sensitivity.kind() == Kind::Exact { "exact" } else { "upper bound" }
+        ),
+    });
+    // Any C with the same CᵀC is the same mechanism, so a matrix that is not triangular is given the triangular factor.
+    let squared_error = if invertible {
+        decoder_squared_error(c, workload)
+    } else {
+        triangular_factor(c).and_then(|c| decoder_squared_error(&c, workload))
+    };
+    checks.push(check(
+        "invertible",
+        squared_error.is_ok(),
+        "the noise reaches every step",
+        "CᵀC is singular: no decoder gives A = BC",
+    ));
+    let loss = sensitivity.upper.powi(2) * squared_error.unwrap_or(f64::INFINITY);
+    let bound = optimum(schema, workload, gap, observer)?;
+    Ok(Report { checks, sensitivity, loss, lower_bound: Some(bound.value) })
+}
+
+fn check(name: &'static str, passed: bool, yes: &str, no: &str) -> Check {
+    Check { name, passed, detail: if passed { yes } else { no }.into() }
+}
+
+/// ‖A·C⁻¹‖²_F, rounded up. With CW̃ = I + E, C⁻¹ = W̃(I + E)⁻¹, so ‖AC⁻¹‖_F ≤ ‖AW̃‖_F/(1 − ‖E‖).
+fn decoder_squared_error(c: &Matrix, workload: &Workload) -> Result<f64> {
+    let noising = NoisingMatrix::new(dense::lower_inverse(c)?)?;
+    let residual = dense::inverse_residual(c, noising.matrix())?;
+    Ok(noising.squared_error(workload) / (1.0 - residual).powi(2))
+}
+
+/// The lower triangular C' with C'ᵀC' = CᵀC.
+fn triangular_factor(c: &Matrix) -> Result<Matrix> {
+    let n = c.ncols();
+    let x = dense::gram(c);
+    let mut reversed = dense::from_fn(n, n, |i, j| x[(n - 1 - i, n - 1 - j)]);
+    dense::cholesky_in_place(&mut reversed)?;
+    Ok(dense::flip_transpose(&reversed))
+}
+
+/// A proved lower bound on the loss of every mechanism for this workload and schema.
+///
+/// Minimum separation allows all patterns of fixed order with the same separation, so the bound for fixed order is
+/// one for minimum separation too.
+pub fn optimum(schema: &Schema, workload: &Workload, gap: f64, observer: Observer<'_>) -> Result<LowerBound> {
+    let schema = match schema {
+        Schema::MinSeparation { steps, min_separation, max_participations } => {
+            &Schema::fixed_order_at_most(*steps, *min_separation, *max_participations)?
+        }
+        other => other,
+    };
+    let implicit = optimize::resolvent::Resolvent::new(schema, workload).is_some();
+    let params = Params { gap, implicit, ..Params::default() };
+    let optimized = optimize::optimize(schema, workload, &params, observer)?;
+    lower_bound(schema, workload, &optimized.mechanism.certificate)
+}

@@ -1,0 +1,213 @@
+//! The checker's own way to the blocks of Σ w_j (V⁻¹ + τ_j U)⁻¹: one plain QR decomposition per group and node.
+//!
+//! [A⁻¹, √τ·L]ᵀ has, for the columns of one group of residues, three kinds of rows: those of √τ·L_gᵀ, those of A⁻ᵀ
+//! that start in the group, and what earlier groups left over. They are stacked as they are and handed to a QR
+//! decomposition; its first rows belong to the factor, the rest is carried on. Slower than the solver's elimination
+//! and written without it.
+
+use crate::error::{Error, Result};
+use crate::linalg::dense::{self, Matrix};
+use crate::linalg::quadrature::Quadrature;
+use crate::mechanism::Certificate;
+use crate::schema::Schema;
+use crate::workload::{InverseBands, Workload};
+use rayon::prelude::*;
+
+/// A banded workload, residue classes, and the certificate's U.
+pub struct Stacked<'a> {
+    n: usize,
+    workload: &'a Workload,
+    bands: InverseBands,
+    certificate: &'a Certificate,
+    /// For each group of residues its steps, and the residues themselves.
+    groups: Vec<(Vec<usize>, Vec<usize>)>,
+    b: usize,
+}
+
+impl<'a> Stacked<'a> {
+    /// `None` where the structure does not apply.
+    pub fn new(schema: &Schema, workload: &'a Workload, certificate: &'a Certificate) -> Option<Self> {
+        let b = schema.residues()?;
+        let n = schema.steps();
+        let bands = workload.inverse_bands()?;
+        let count = b / bands.bandwidth;
+        if count < 3 {
+            return None;
+        }
+        let mut groups = vec![(Vec::new(), Vec::new()); count];
+        for r in 0..b {
+            let (steps, residues) = &mut groups[(r / bands.bandwidth).min(count - 1)];
+            residues.push(r);
+            steps.extend((r..n).step_by(b));
+        }
+        Some(Stacked { n, workload, bands, certificate, groups, b })
+    }
+
+    /// An interval that holds the spectrum of the pencil (V⁻¹, U), from norms (docs/theory.md, section 6).
+    pub fn spectrum(&self) -> (f64, f64) {
+        let norm = |sums: Vec<f64>| sums.into_iter().fold(0.0, f64::max);
+        // ‖M‖₂² ≤ ‖M‖₁‖M‖_∞. The entries of A are not negative, so its sums come from vectors of ones.
+        let ones = dense::from_fn(self.n, 1, |_, _| 1.0);
+        let rows = self.workload.apply(&ones);
+        let mut columns = vec![1.0; self.n];
+        if let Some(training) = self.workload.as_training() {
+            training.apply_transpose(&mut columns);
+        }
+        let a = norm(rows.col(0).iter().copied().collect()) * norm(columns);
+        let entry = |i: usize, j: usize| self.bands.get(i, j).abs();
+        let inverse_rows = (0..self.n).map(|i| (i.saturating_sub(2)..=i).map(|j| entry(i, j)).sum()).collect();
+        let inverse_columns =
+            (0..self.n).map(|j| (j..self.n.min(j + 3)).map(|i| entry(i, j)).sum()).collect();
+        let inverse = norm(inverse_rows) * norm(inverse_columns);
+        let (mut u, mut u_inverse) = (0.0f64, 0.0f64);
+        for factor in &self.certificate.factors {
+            let k = factor.len().isqrt();
+            let l = dense::from_fn(k, k, |i, j| factor[i * k + j]);
+            u = u.max(dense::squared_norm(&l)); // the trace of U_r
+            u_inverse = match dense::small_lower_inverse(&l) {
+                Ok(inverse) => u_inverse.max(dense::squared_norm(&inverse)),
+                Err(_) => f64::MAX.sqrt(), // a singular block: no interval, the quadrature will refuse it
+            };
+        }
+        (1.0 / (1.01 * a * u), 1.01 * inverse * u_inverse)
+    }
+
+    /// tr(U·X) from the blocks X_r.
+    pub fn trace(&self, blocks: &[Matrix]) -> f64 {
+        let mut sum = 0.0;
+        for (factor, x) in self.certificate.factors.iter().zip(blocks) {
+            let k = x.nrows();
+            for j in 0..k {
+                // lᵀXl for column j of L_r.
+                for i in j..k {
+                    let row: f64 = (j..k).map(|t| x[(i, t)] * factor[t * k + j]).sum();
+                    sum += factor[i * k + j] * row;
+                }
+            }
+        }
+        sum
+    }
+
+    /// The blocks X_r of Σ w_j (V⁻¹ + τ_j U)⁻¹, one per residue.
+    pub fn blocks(&self, rule: &Quadrature) -> Result<Vec<Matrix>> {
+        let poles: Vec<(f64, f64)> =
+            rule.nodes.iter().copied().zip(rule.weights.iter().copied()).collect();
+        // A few nodes at a time, so that memory stays a small multiple of the result.
+        let mut total: Option<Vec<Matrix>> = None;
+        for chunk in poles.chunks(rayon::current_num_threads()) {
+            let parts: Vec<Result<Vec<Matrix>>> =
+                chunk.par_iter().map(|(node, weight)| self.one_node(node.sqrt(), *weight)).collect();
+            for part in parts {
+                let part = part?;
+                match &mut total {
+                    None => total = Some(part),
+                    Some(sum) => sum.iter_mut().zip(&part).for_each(|(sum, x)| *sum += x),
+                }
+            }
+        }
+        total.ok_or_else(|| Error::Numerical("an empty quadrature".into()))
+    }
+
+    /// weight·(V⁻¹ + root²·U)⁻¹, its block for every residue.
+    fn one_node(&self, root: f64, weight: f64) -> Result<Vec<Matrix>> {
+        let last = self.groups.len() - 1;
+        let size = |g: usize| self.groups[g].0.len();
+        let sl = size(last);
+        // Rows left over from before, over the columns [g | last].
+        let mut carry = dense::hstack(&self.coupling(last, 0), &self.coupling(last, last));
+        let mut factors = Vec::with_capacity(last);
+        for g in 0..last {
+            let (s, sn) = (size(g), if g + 1 < last { size(g + 1) } else { 0 });
+            let own = self.coupling(g, g);
+            let next = self.coupling(g, g + 1);
+            let l = self.scaled_factor(g, root);
+            // Columns [g | g+1 | last]; the group before the last has no middle.
+            let mut stack = Matrix::zeros(s + carry.nrows() + s, s + sn + sl);
+            let first = s + carry.nrows();
+            for i in 0..s {
+                for j in 0..s {
+                    stack[(i, j)] = l[(j, i)];
+                    stack[(first + i, j)] = own[(i, j)];
+                }
+                for j in 0..next.ncols() {
+                    stack[(first + i, s + j)] = next[(i, j)];
+                }
+            }
+            for i in 0..carry.nrows() {
+                for j in 0..s {
+                    stack[(s + i, j)] = carry[(i, j)];
+                }
+                for j in 0..sl {
+                    stack[(s + i, s + sn + j)] = carry[(i, s + j)];
+                }
+            }
+            let r = dense::small_qr(stack);
+            carry = dense::from_fn(r.nrows() - s, sn + sl, |i, j| r[(s + i, s + j)]);
+            factors.push(r);
+        }
+        let l = self.scaled_factor(last, root);
+        let stack = dense::from_fn(sl + carry.nrows(), sl, |i, j| {
+            if i < sl { l[(j, i)] } else { carry[(i - sl, j)] }
+        });
+        let inverse = dense::small_upper_inverse(&dense::small_qr(stack), sl)?;
+        // Walk back: rows g of R·G = R⁻ᵀ give the blocks of G = (RᵀR)⁻¹.
+        let corner = dense::small_product(&inverse, &dense::transposed(&inverse));
+        let mut blocks = vec![Matrix::zeros(0, 0); self.b];
+        self.take(last, &corner, weight, &mut blocks);
+        // G over the columns [g+1 | last], both ways.
+        let mut known = corner;
+        for g in (0..last).rev() {
+            let (s, sn) = (size(g), if g + 1 < last { size(g + 1) } else { 0 });
+            let r = &factors[g];
+            let inverse = dense::small_upper_inverse(r, s)?;
+            let beside = dense::from_fn(s, sn + sl, |i, j| r[(i, s + j)]);
+            let p = dense::small_product(&inverse, &beside);
+            // [G_{g,g+1} | G_{g,last}] = −P·known, and G_gg = R⁻¹R⁻ᵀ + P·known·Pᵀ.
+            let minus = dense::small_product(&p, &known);
+            let diagonal = dense::small_product(&inverse, &dense::transposed(&inverse))
+                + dense::small_product(&minus, &dense::transposed(&p));
+            self.take(g, &diagonal, weight, &mut blocks);
+            known = dense::from_fn(s + sl, s + sl, |i, j| match (i < s, j < s) {
+                (true, true) => diagonal[(i, j)],
+                (true, false) => -minus[(i, sn + j - s)],
+                (false, true) => -minus[(j, sn + i - s)],
+                (false, false) => known[(sn + i - s, sn + j - s)],
+            });
+        }
+        Ok(blocks)
+    }
+
+    /// Cuts the blocks of single residues out of a group's block.
+    fn take(&self, g: usize, block: &Matrix, weight: f64, blocks: &mut [Matrix]) {
+        let mut start = 0;
+        for r in &self.groups[g].1 {
+            let k = self.certificate.factors[*r].len().isqrt();
+            blocks[*r] = dense::from_fn(k, k, |i, j| weight * block[(start + i, start + j)]);
+            start += k;
+        }
+    }
+
+    /// root·L over the steps of a group.
+    fn scaled_factor(&self, g: usize, root: f64) -> Matrix {
+        let (steps, residues) = &self.groups[g];
+        let mut l = Matrix::zeros(steps.len(), steps.len());
+        let mut start = 0;
+        for r in residues {
+            let factor = &self.certificate.factors[*r];
+            let k = factor.len().isqrt();
+            for i in 0..k {
+                for j in 0..=i {
+                    l[(start + i, start + j)] = root * factor[i * k + j];
+                }
+            }
+            start += k;
+        }
+        l
+    }
+
+    /// The entries A⁻¹[t, s] with s in group `from` (rows) and t in group `to` (columns).
+    fn coupling(&self, from: usize, to: usize) -> Matrix {
+        let (rows, columns) = (&self.groups[from].0, &self.groups[to].0);
+        dense::from_fn(rows.len(), columns.len(), |i, j| self.bands.get(columns[j], rows[i]))
+    }
+}
