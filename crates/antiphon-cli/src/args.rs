@@ -53,7 +53,8 @@ pub struct WorkloadArgs {
 impl SchemaArgs {
     /// Whether any of the flags was given.
     pub fn any(&self) -> bool {
-        let SchemaArgs { epochs, steps_per_epoch, steps, min_separation, max_participations, patterns } = self;
+        let SchemaArgs { epochs, steps_per_epoch, steps, min_separation, max_participations, patterns } =
+            self;
         let numbers = [epochs, steps_per_epoch, steps, min_separation, max_participations];
         numbers.iter().any(|x| x.is_some()) || patterns.is_some()
     }
@@ -74,17 +75,28 @@ impl SchemaArgs {
     fn build(&self, columns: Option<usize>) -> Result<Schema> {
         let steps = self.steps.or(columns.filter(|_| self.epochs.is_none()));
         if let Some(path) = &self.patterns {
-            only("--patterns", &[("--epochs", self.epochs), ("--steps-per-epoch", self.steps_per_epoch),
-                ("--min-separation", self.min_separation), ("--max-participations", self.max_participations)])?;
-            let patterns: Vec<Vec<usize>> = serde_json::from_str(&read_text(path)?).map_err(|error| Error::File {
-                path: path.clone(),
-                reason: format!("must be a JSON list of lists of step numbers: {error}"),
-            })?;
+            only(
+                "--patterns",
+                &[
+                    ("--epochs", self.epochs),
+                    ("--steps-per-epoch", self.steps_per_epoch),
+                    ("--min-separation", self.min_separation),
+                    ("--max-participations", self.max_participations),
+                ],
+            )?;
+            let patterns: Vec<Vec<usize>> =
+                serde_json::from_str(&read_text(path)?).map_err(|error| Error::File {
+                    path: path.clone(),
+                    reason: format!("must be a JSON list of lists of step numbers: {error}"),
+                })?;
             let last = patterns.iter().flatten().max().map_or(1, |last| last.saturating_add(1));
             return Schema::patterns(steps.unwrap_or(last), patterns);
         }
         if let Some(separation) = self.min_separation {
-            only("--min-separation", &[("--epochs", self.epochs), ("--steps-per-epoch", self.steps_per_epoch)])?;
+            only(
+                "--min-separation",
+                &[("--epochs", self.epochs), ("--steps-per-epoch", self.steps_per_epoch)],
+            )?;
             let steps = steps.ok_or_else(|| missing("--steps", "--min-separation"))?;
             let most = steps.div_ceil(separation.max(1));
             return Schema::min_separation(steps, separation, self.max_participations.unwrap_or(most));
@@ -124,7 +136,10 @@ fn missing(flag: &str, other: &str) -> Error {
 impl WorkloadArgs {
     /// Whether any of the flags was given.
     pub fn any(&self) -> bool {
-        self.momentum.is_some() || self.cooldown.is_some() || self.learning_rates.is_some() || self.workload.is_some()
+        self.momentum.is_some()
+            || self.cooldown.is_some()
+            || self.learning_rates.is_some()
+            || self.workload.is_some()
     }
 
     /// The workload over so many steps.

@@ -80,8 +80,7 @@ impl Optimize {
                 return Err(Error::File { path: path.clone(), reason }.into());
             }
         }
-        let params =
-            Params { gap: self.gap, max_iterations: self.max_iterations, implicit: self.implicit };
+        let params = Params { gap: self.gap, max_iterations: self.max_iterations, implicit: self.implicit };
         let watch = Watch::start(self.gap)?;
         let optimized = optimize(&schema, &workload, &params, &|progress| watch.observe(progress));
         watch.finish();
@@ -92,7 +91,11 @@ impl Optimize {
         if let Some(path) = &self.output {
             file::write(path, &optimized.mechanism, self.force)?;
         }
-        if json { self.print_json(&optimized)? } else { self.print(&optimized) }
+        if json {
+            self.print_json(&optimized)?
+        } else {
+            self.print(&optimized)
+        }
         Ok(answer(true))
     }
 
@@ -146,7 +149,9 @@ impl Optimize {
                 println!("Next: antiphon verify {}", path.display());
             }
             None => {
-                println!("Nothing was written. To keep mechanism and proof, add: --output mechanism.safetensors");
+                println!(
+                    "Nothing was written. To keep mechanism and proof, add: --output mechanism.safetensors"
+                );
                 println!("Next: antiphon verify mechanism.safetensors");
             }
         }
@@ -160,7 +165,8 @@ impl Optimize {
         json: bool,
     ) -> anyhow::Result<ExitCode> {
         if let Some(path) = &self.output {
-            let allowed = "left out with --constraint: the paper's variants are for comparison and have no file";
+            let allowed =
+                "left out with --constraint: the paper's variants are for comparison and have no file";
             return Err(Error::argument("--output", allowed, path.display()).into());
         }
         let start = Instant::now();

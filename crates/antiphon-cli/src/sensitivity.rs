@@ -73,9 +73,7 @@ impl SensitivityCommand {
     }
 
     #[allow(clippy::type_complexity)]
-    fn compute(
-        &self,
-    ) -> anyhow::Result<(Sensitivity, Option<Vec<Bound>>, antiphon::schema::Schema)> {
+    fn compute(&self) -> anyhow::Result<(Sensitivity, Option<Vec<Bound>>, antiphon::schema::Schema)> {
         if is_numpy(&self.file) {
             let m = npy::read(&self.file)?;
             let schema = self.schema.schema(Some(m.ncols()))?;

@@ -7,10 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Writes a file through `fill`. An existing one is only replaced if `replace` says so.
 pub fn write(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
-    let exists = || Error::File {
-        path: path.into(),
-        reason: "exists; use --force to replace it".into(),
-    };
+    let exists = || Error::File { path: path.into(), reason: "exists; use --force to replace it".into() };
     if !replace && path.exists() {
         return Err(exists());
     }

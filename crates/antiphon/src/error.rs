@@ -69,10 +69,6 @@ impl Error {
         allowed: impl Into<String>,
         value: impl std::fmt::Display,
     ) -> Self {
-        Error::Argument {
-            argument: argument.into(),
-            allowed: allowed.into(),
-            value: value.to_string(),
-        }
+        Error::Argument { argument: argument.into(), allowed: allowed.into(), value: value.to_string() }
     }
 }

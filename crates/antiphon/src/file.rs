@@ -19,11 +19,9 @@ use crate::linalg::quadrature::Quadrature;
 use crate::mechanism::{Claims, Mechanism, Noise, NoisingMatrix};
 use crate::schema::Schema;
 use crate::workload::Workload;
-use header::{Header, MAX_HEADER, Metadata, Reading, Tensors, WorkloadEntry};
+use header::{Header, MAX_HEADER, Metadata, Tensors, WorkloadEntry};
 use header::{blocks, checksum, hexadecimal, json, number, refuse, shown, to_json};
-use packing::{
-    certificate_len, check_coverage, packed_certificate, triangle, unpacked_certificate,
-};
+use packing::{certificate_len, check_coverage, packed_certificate, triangle, unpacked_certificate};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -40,10 +38,7 @@ type Contents = [Option<Vec<f64>>; 6];
 pub fn id(mechanism: &Mechanism) -> String {
     match &mechanism.noise {
         Noise::Dense(noising_matrix) => noising_matrix.id(),
-        Noise::Implicit {
-            rule,
-            squared_sensitivity,
-        } => {
+        Noise::Implicit { rule, squared_sensitivity } => {
             let mut hash = Sha256::new();
             let certificate = packed_certificate(&mechanism.certificate);
             for numbers in [&certificate, &rule.nodes, &rule.weights] {
@@ -71,14 +66,8 @@ pub fn write(path: &Path, mechanism: &Mechanism, replace: bool) -> Result<()> {
 
 /// Reads a mechanism file and checks its form. See the [module](self) for what that means and what it does not.
 pub fn read(path: &Path) -> Result<Mechanism> {
-    let failed = |source: io::Error| Error::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let malformed = |error: Malformed| Error::File {
-        path: path.to_owned(),
-        reason: error.0,
-    };
+    let failed = |source: io::Error| Error::Io { path: path.to_owned(), source };
+    let malformed = |error: Malformed| Error::File { path: path.to_owned(), reason: error.0 };
     let mut file = File::open(path).map_err(failed)?;
     let about = file.metadata().map_err(failed)?;
     if !about.is_file() {
@@ -91,23 +80,19 @@ pub fn read(path: &Path) -> Result<Mechanism> {
     }
     // The first eight bytes tell most other files apart before anything large is allocated.
     let mut bytes = Vec::new();
-    Read::by_ref(&mut file)
-        .take(8)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
+    Read::by_ref(&mut file).take(8).read_to_end(&mut bytes).map_err(failed)?;
     header::length(&bytes, size).map_err(malformed)?;
-    let rest = usize::try_from(size - 8).unwrap_or(usize::MAX);
+    let rest = size.saturating_sub(8); // the file may have grown since its size was asked for
+    let capacity = usize::try_from(rest).unwrap_or(usize::MAX);
     bytes
-        .try_reserve_exact(rest)
+        .try_reserve_exact(capacity)
         .map_err(|_| malformed(Malformed(format!("no memory for its {size} bytes"))))?;
-    file.take(size - 8)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
+    file.take(rest).read_to_end(&mut bytes).map_err(failed)?;
     from_bytes(&bytes).map_err(malformed)
 }
 
 /// Reads a mechanism from the bytes of a file. Never panics, and takes memory in proportion to the bytes.
-pub fn from_bytes(bytes: &[u8]) -> Reading<Mechanism> {
+pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Mechanism, Malformed> {
     let length = header::length(bytes, bytes.len() as u64)?;
     let (text, data) = bytes[8..].split_at(length);
     let mut header = Header::parse(text)?;
@@ -119,14 +104,10 @@ pub fn from_bytes(bytes: &[u8]) -> Reading<Mechanism> {
     check_coverage(&schema)?;
     let steps = schema.steps();
 
-    let (certificate_bytes, numbers) =
-        tensors.take("certificate", Some(certificate_len(&schema)?))?;
+    let (certificate_bytes, numbers) = tensors.take("certificate", Some(certificate_len(&schema)?))?;
     let certificate = unpacked_certificate(&schema, &numbers);
     let workload = match json("workload", &metadata.workload)? {
-        WorkloadEntry::Training {
-            momentum,
-            learning_rates,
-        } => {
+        WorkloadEntry::Training { momentum, learning_rates } => {
             let rates = match learning_rates {
                 true => Some(tensors.take("learning_rates", Some(steps as u128))?.1),
                 false => None,
@@ -137,11 +118,7 @@ pub fn from_bytes(bytes: &[u8]) -> Reading<Mechanism> {
         WorkloadEntry::Dense {} => {
             let (_, packed) = tensors.take("workload", Some(triangle(steps)))?;
             let entry = |i: usize, j: usize| {
-                if j <= i {
-                    packed[i * (i + 1) / 2 + j]
-                } else {
-                    0.0
-                }
+                if j <= i { packed[i * (i + 1) / 2 + j] } else { 0.0 }
             };
             Workload::dense(dense::from_fn(steps, steps, entry))?
         }
@@ -161,10 +138,7 @@ pub fn from_bytes(bytes: &[u8]) -> Reading<Mechanism> {
                 hash.update(bytes);
             }
             hash.update(squared_sensitivity.to_le_bytes());
-            Noise::Implicit {
-                rule: Quadrature { nodes, weights },
-                squared_sensitivity,
-            }
+            Noise::Implicit { rule: Quadrature { nodes, weights }, squared_sensitivity }
         }
         ("dense", Some(_)) => return refuse("a dense file has no squared_sensitivity"),
         ("implicit", None) => return refuse("squared_sensitivity is missing"),
@@ -181,18 +155,10 @@ pub fn from_bytes(bytes: &[u8]) -> Reading<Mechanism> {
         lower_bound: number("lower_bound", &metadata.lower_bound)?,
         sensitivity: number("sensitivity", &metadata.sensitivity)?,
     };
-    let mechanism = Mechanism {
-        schema,
-        workload,
-        noise,
-        certificate,
-        claims,
-    };
+    let mechanism = Mechanism { schema, workload, noise, certificate, claims };
     check(&mechanism)?;
     if hexadecimal(hash) != metadata.id {
-        return refuse(
-            "the stored mechanism does not hash to the id it carries: the file was changed",
-        );
+        return refuse("the stored mechanism does not hash to the id it carries: the file was changed");
     }
     if checksum(bytes, length, &metadata.checksum).as_ref() != Some(&metadata.checksum) {
         return refuse("the file does not have the checksum it carries: it was damaged or changed");
@@ -202,34 +168,17 @@ pub fn from_bytes(bytes: &[u8]) -> Reading<Mechanism> {
 
 /// What holds for every mechanism in a file, beyond what its parts check when they are built.
 fn check(mechanism: &Mechanism) -> Result<()> {
-    let Mechanism {
-        schema,
-        workload,
-        noise,
-        certificate,
-        claims,
-    } = mechanism;
+    let Mechanism { schema, workload, noise, certificate, claims } = mechanism;
     let steps = schema.steps();
     if workload.steps() != steps {
-        return Err(Error::argument(
-            "the workload's steps",
-            steps.to_string(),
-            workload.steps(),
-        ));
+        return Err(Error::argument("the workload's steps", steps.to_string(), workload.steps()));
     }
     match noise {
         Noise::Dense(w) if w.steps() != steps => {
-            return Err(Error::argument(
-                "the noising matrix's steps",
-                steps.to_string(),
-                w.steps(),
-            ));
+            return Err(Error::argument("the noising matrix's steps", steps.to_string(), w.steps()));
         }
         Noise::Dense(_) => {}
-        Noise::Implicit {
-            rule,
-            squared_sensitivity,
-        } => {
+        Noise::Implicit { rule, squared_sensitivity } => {
             rule.check()?;
             positive("squared_sensitivity", *squared_sensitivity)?;
         }
@@ -255,58 +204,31 @@ fn positive(name: &str, value: f64) -> Result<()> {
 /// The bytes of the header with its length before it, and what follows.
 fn lay_out(mechanism: &Mechanism) -> Result<(Vec<u8>, Contents)> {
     // The fields are public: a mechanism that cannot be read again is not written.
-    let Mechanism {
-        schema,
-        workload,
-        noise,
-        certificate,
-        claims,
-    } = mechanism;
+    let Mechanism { schema, workload, noise, certificate, claims } = mechanism;
     check_coverage(&schema.clone().validate()?)?;
     check(mechanism)?;
     let (entry, rates, packed_workload) = match workload {
         Workload::Training(training) => {
             let momentum = format!("{:?}", training.momentum());
             let learning_rates = training.rates().is_some();
-            let entry = WorkloadEntry::Training {
-                momentum,
-                learning_rates,
-            };
+            let entry = WorkloadEntry::Training { momentum, learning_rates };
             (entry, training.rates().map(<[f64]>::to_vec), None)
         }
         Workload::Dense(a) => {
             Workload::dense(a.clone())?;
-            let packed = (0..a.nrows())
-                .flat_map(|i| (0..=i).map(move |j| a[(i, j)]))
-                .collect();
+            let packed = (0..a.nrows()).flat_map(|i| (0..=i).map(move |j| a[(i, j)])).collect();
             (WorkloadEntry::Dense {}, None, Some(packed))
         }
     };
     let (kind, squared_sensitivity, nodes, weights, noising_matrix) = match noise {
         Noise::Dense(w) => ("dense", None, None, None, Some(w.packed())),
-        Noise::Implicit {
-            rule,
-            squared_sensitivity,
-        } => {
+        Noise::Implicit { rule, squared_sensitivity } => {
             let Quadrature { nodes, weights } = rule.clone();
-            (
-                "implicit",
-                Some(format!("{squared_sensitivity:?}")),
-                Some(nodes),
-                Some(weights),
-                None,
-            )
+            ("implicit", Some(format!("{squared_sensitivity:?}")), Some(nodes), Some(weights), None)
         }
     };
     let certificate = Some(packed_certificate(certificate));
-    let tensors = [
-        certificate,
-        rates,
-        nodes,
-        noising_matrix,
-        weights,
-        packed_workload,
-    ];
+    let tensors = [certificate, rates, nodes, noising_matrix, weights, packed_workload];
     let mut header = Header {
         metadata: Metadata {
             checksum: header::NO_CHECKSUM.into(),
@@ -324,20 +246,12 @@ fn lay_out(mechanism: &Mechanism) -> Result<(Vec<u8>, Contents)> {
         },
         ..Header::default()
     };
-    header.place(
-        tensors
-            .each_ref()
-            .map(|tensor| tensor.as_ref().map(Vec::len)),
-    );
+    header.place(tensors.each_ref().map(|tensor| tensor.as_ref().map(Vec::len)));
     let zeroed = header.to_bytes();
     let length = zeroed.len() - 8;
     if length as u64 > MAX_HEADER {
         let allowed = format!("short enough for a header of {MAX_HEADER} bytes");
-        return Err(Error::argument(
-            "the list of patterns",
-            allowed,
-            format!("{length} bytes"),
-        ));
+        return Err(Error::argument("the list of patterns", allowed, format!("{length} bytes")));
     }
     let mut hash = Sha256::new();
     hash.update(zeroed);

@@ -1,4 +1,33 @@
-//! antiphon
+//! Correlated-noise mechanisms for differentially private training: designed, proved, checked.
+//!
+//! Training adds noise to clipped gradients. If the noise of step t is row t of C⁻¹Z instead of fresh, the whole run is
+//! one Gaussian mechanism, and the matrix C decides how much noise reaches the model. This library finds the best C for
+//! a training run and proves that it is.
+//!
+//! ```
+//! use antiphon::optimize::{Params, optimize};
+//! use antiphon::schema::Schema;
+//! use antiphon::verify;
+//! use antiphon::workload::Workload;
+//!
+//! # fn main() -> antiphon::Result<()> {
+//! // Who takes part when: 4 epochs of 25 steps, in the same order every time.
+//! let schema = Schema::epochs(4, 25)?;
+//! // What the model does with the gradients: SGD with momentum.
+//! let workload = Workload::training(schema.steps(), 0.9, None)?;
+//! // The optimum, and how far from it we can be at most.
+//! let optimized = optimize(&schema, &workload, &Params::default(), &|_| true)?;
+//! assert!(optimized.mechanism.claims.gap() <= 1e-3);
+//! // Somebody else derives all of this again.
+//! assert!(verify::mechanism(&optimized.mechanism)?.ok());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The rooms: [`schema`] and [`workload`] say what a run is; [`optimize`] makes a [`mechanism`]; [`file`] keeps it;
+//! [`mod@verify`] distrusts it; [`sensitivity`] examines any matrix. The mathematics is in `docs/theory.md` of the
+//! repository, the words and letters in `NOTATION.md`.
+
 pub mod atomic;
 pub mod error;
 pub mod file;
@@ -10,4 +39,5 @@ pub mod schema;
 pub mod sensitivity;
 pub mod verify;
 pub mod workload;
+
 pub use error::{Error, Result};

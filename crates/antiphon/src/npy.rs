@@ -79,8 +79,8 @@ fn check_length(bytes: &[u8]) -> std::result::Result<(), String> {
 pub fn write(path: &Path, m: &Matrix, replace: bool) -> Result<()> {
     crate::atomic::write(path, replace, |file| {
         let columns: Vec<f64> = (0..m.ncols()).flat_map(|j| m.col(j).iter().copied()).collect();
-        let array = Array2::from_shape_vec((m.nrows(), m.ncols()).f(), columns)
-            .map_err(std::io::Error::other)?;
+        let array =
+            Array2::from_shape_vec((m.nrows(), m.ncols()).f(), columns).map_err(std::io::Error::other)?;
         let mut out = BufWriter::new(file);
         array.as_standard_layout().write_npy(&mut out).map_err(std::io::Error::other)?;
         out.flush()

@@ -70,11 +70,7 @@ impl Schema {
     pub fn fixed_order(steps: usize, steps_per_epoch: usize) -> Result<Self> {
         check("steps", steps, 1, MAX_STEPS)?;
         check("steps_per_epoch", steps_per_epoch, 1, steps)?;
-        Ok(Schema::FixedOrder {
-            steps,
-            steps_per_epoch,
-            max_participations: steps.div_ceil(steps_per_epoch),
-        })
+        Ok(Schema::FixedOrder { steps, steps_per_epoch, max_participations: steps.div_ceil(steps_per_epoch) })
     }
 
     /// Fixed epoch order where an example leaves after `max_participations` epochs, whenever it came:
@@ -84,36 +80,21 @@ impl Schema {
         steps_per_epoch: usize,
         max_participations: usize,
     ) -> Result<Self> {
-        let Schema::FixedOrder {
-            max_participations: most,
-            ..
-        } = Self::fixed_order(steps, steps_per_epoch)?
+        let Schema::FixedOrder { max_participations: most, .. } = Self::fixed_order(steps, steps_per_epoch)?
         else {
             unreachable!("fixed_order builds FixedOrder")
         };
         check("max_participations", max_participations, 1, most)?;
-        Ok(Schema::FixedOrder {
-            steps,
-            steps_per_epoch,
-            max_participations,
-        })
+        Ok(Schema::FixedOrder { steps, steps_per_epoch, max_participations })
     }
 
     /// At least `min_separation` steps between two participations, at most `max_participations` of them.
-    pub fn min_separation(
-        steps: usize,
-        min_separation: usize,
-        max_participations: usize,
-    ) -> Result<Self> {
+    pub fn min_separation(steps: usize, min_separation: usize, max_participations: usize) -> Result<Self> {
         check("steps", steps, 1, MAX_STEPS)?;
         check("min_separation", min_separation, 1, steps)?;
         let most = steps.div_ceil(min_separation);
         check("max_participations", max_participations, 1, most)?;
-        Ok(Schema::MinSeparation {
-            steps,
-            min_separation,
-            max_participations,
-        })
+        Ok(Schema::MinSeparation { steps, min_separation, max_participations })
     }
 
     /// An explicit list of patterns over `steps` steps. Each must be strictly increasing and not empty.
@@ -145,16 +126,12 @@ impl Schema {
     /// Checks a schema that was not built by a constructor (one read from a file).
     pub fn validate(self) -> Result<Self> {
         match self {
-            Schema::FixedOrder {
-                steps,
-                steps_per_epoch,
-                max_participations,
-            } => Self::fixed_order_at_most(steps, steps_per_epoch, max_participations),
-            Schema::MinSeparation {
-                steps,
-                min_separation,
-                max_participations,
-            } => Self::min_separation(steps, min_separation, max_participations),
+            Schema::FixedOrder { steps, steps_per_epoch, max_participations } => {
+                Self::fixed_order_at_most(steps, steps_per_epoch, max_participations)
+            }
+            Schema::MinSeparation { steps, min_separation, max_participations } => {
+                Self::min_separation(steps, min_separation, max_participations)
+            }
             Schema::Patterns { steps, patterns } => Self::patterns(steps, patterns),
         }
     }
@@ -171,12 +148,8 @@ impl Schema {
     /// k, the largest number of participations of one example.
     pub fn max_participations(&self) -> usize {
         match self {
-            Schema::FixedOrder {
-                max_participations, ..
-            }
-            | Schema::MinSeparation {
-                max_participations, ..
-            } => *max_participations,
+            Schema::FixedOrder { max_participations, .. }
+            | Schema::MinSeparation { max_participations, .. } => *max_participations,
             Schema::Patterns { patterns, .. } => patterns.iter().map(Vec::len).max().unwrap_or(0),
         }
     }
@@ -184,11 +157,11 @@ impl Schema {
     /// b, where the patterns are the residue classes {r, r+b, r+2b, …}: disjoint, and covering all steps.
     pub fn residues(&self) -> Option<usize> {
         match self {
-            Schema::FixedOrder {
-                steps,
-                steps_per_epoch,
-                max_participations,
-            } if *max_participations == steps.div_ceil(*steps_per_epoch) => Some(*steps_per_epoch),
+            Schema::FixedOrder { steps, steps_per_epoch, max_participations }
+                if *max_participations == steps.div_ceil(*steps_per_epoch) =>
+            {
+                Some(*steps_per_epoch)
+            }
             _ => None,
         }
     }
@@ -196,11 +169,7 @@ impl Schema {
     /// All maximal patterns, or `None` for minimum separation, which has exponentially many.
     pub fn listed(&self) -> Option<Vec<Vec<usize>>> {
         match self {
-            Schema::FixedOrder {
-                steps,
-                steps_per_epoch: b,
-                max_participations: k,
-            } => {
+            Schema::FixedOrder { steps, steps_per_epoch: b, max_participations: k } => {
                 // A start r is maximal unless the pattern could be extended backwards, that is, unless
                 // r >= b and the pattern from r - b still has room for its last step.
                 let patterns = (0..*steps)
@@ -230,11 +199,7 @@ impl Schema {
     /// The schema in words, for people.
     pub fn describe(&self) -> String {
         match self {
-            Schema::FixedOrder {
-                steps,
-                steps_per_epoch,
-                max_participations: k,
-            } => {
+            Schema::FixedOrder { steps, steps_per_epoch, max_participations: k } => {
                 if *k == 1 && steps == steps_per_epoch {
                     format!("{steps} steps, each example at most once")
                 } else if self.residues().is_some() && steps % steps_per_epoch == 0 {
@@ -247,11 +212,7 @@ impl Schema {
                     )
                 }
             }
-            Schema::MinSeparation {
-                steps,
-                min_separation,
-                max_participations,
-            } => format!(
+            Schema::MinSeparation { steps, min_separation, max_participations } => format!(
                 "{steps} steps, an example returns after {min_separation} steps at the earliest, at most {max_participations} times"
             ),
             Schema::Patterns { steps, patterns } => {
@@ -307,15 +268,9 @@ mod tests {
     #[test]
     fn bad_arguments_are_named_with_range_and_value() {
         let message = |result: Result<Schema>| result.unwrap_err().to_string();
-        assert_eq!(
-            message(Schema::fixed_order(10, 0)),
-            "steps_per_epoch must be in 1..=10, got 0"
-        );
+        assert_eq!(message(Schema::fixed_order(10, 0)), "steps_per_epoch must be in 1..=10, got 0");
         assert_eq!(message(Schema::epochs(0, 4)), "epochs must be in 1..=268435456, got 0");
-        assert_eq!(
-            message(Schema::min_separation(10, 4, 4)),
-            "max_participations must be in 1..=3, got 4"
-        );
+        assert_eq!(message(Schema::min_separation(10, 4, 4)), "max_participations must be in 1..=3, got 4");
         assert_eq!(
             message(Schema::patterns(3, vec![vec![0, 3]])),
             "every step of pattern 0 must be in 0..=2, got 3"

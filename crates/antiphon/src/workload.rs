@@ -12,6 +12,7 @@
 
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// A lower triangular, invertible workload.
@@ -78,11 +79,7 @@ impl std::str::FromStr for Cooldown {
 impl Workload {
     /// All ones on and below the diagonal: the model after each step of plain SGD.
     pub fn prefix_sum(steps: usize) -> Self {
-        Workload::Training(Training {
-            steps,
-            momentum: 0.0,
-            rates: None,
-        })
+        Workload::Training(Training { steps, momentum: 0.0, rates: None })
     }
 
     /// SGD with momentum in [0, 1) and, if given, one positive learning rate per step.
@@ -102,11 +99,7 @@ impl Workload {
                 return Err(Error::argument(argument, "in [1e-100, 1e100]", rates[i]));
             }
         }
-        Ok(Workload::Training(Training {
-            steps,
-            momentum,
-            rates,
-        }))
+        Ok(Workload::Training(Training { steps, momentum, rates }))
     }
 
     /// A lower triangular matrix with a non-zero diagonal.
@@ -167,6 +160,24 @@ impl Workload {
                 product
             }
             Workload::Dense(a) => a * m,
+        }
+    }
+
+    /// ‖A·m‖²_F.
+    pub fn squared_norm_of_product(&self, m: &Matrix) -> f64 {
+        match self {
+            Workload::Training(training) => {
+                let columns: Vec<f64> = (0..m.ncols())
+                    .into_par_iter()
+                    .map(|j| {
+                        let mut column = m.col_as_slice(j).to_vec();
+                        training.apply(&mut column);
+                        column.iter().map(|x| x * x).sum()
+                    })
+                    .collect();
+                columns.iter().sum()
+            }
+            Workload::Dense(a) => dense::squared_norm(&(a * m)),
         }
     }
 
@@ -244,11 +255,7 @@ impl Training {
         let rows = (0..self.steps)
             .map(|i| {
                 let before = if i > 0 { beta * inverse(i - 1) } else { 0.0 };
-                [
-                    inverse(i),
-                    if i > 0 { -inverse(i) - before } else { 0.0 },
-                    if i > 1 { before } else { 0.0 },
-                ]
+                [inverse(i), if i > 0 { -inverse(i) - before } else { 0.0 }, if i > 1 { before } else { 0.0 }]
             })
             .collect();
         InverseBands { bandwidth, rows }
@@ -295,12 +302,7 @@ mod tests {
     use super::*;
 
     fn workloads(n: usize) -> Vec<Workload> {
-        let rates = Cooldown {
-            fraction: 0.5,
-            end: 0.05,
-        }
-        .rates(n)
-        .unwrap();
+        let rates = Cooldown { fraction: 0.5, end: 0.05 }.rates(n).unwrap();
         vec![
             Workload::prefix_sum(n),
             Workload::training(n, 0.9, None).unwrap(),
@@ -316,9 +318,8 @@ mod tests {
             let a = workload.matrix();
             for i in 0..7 {
                 for j in 0..7 {
-                    let definition: f64 = (j..=i)
-                        .map(|s| training.rate(s) * training.momentum.powi((s - j) as i32))
-                        .sum();
+                    let definition: f64 =
+                        (j..=i).map(|s| training.rate(s) * training.momentum.powi((s - j) as i32)).sum();
                     assert!((a[(i, j)] - definition).abs() < 1e-14);
                 }
             }
@@ -360,10 +361,7 @@ mod tests {
     #[test]
     fn bad_rates_and_matrices_are_refused() {
         let error = Workload::training(2, 0.0, Some(vec![1.0, 0.0])).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the learning rate of step 1 must be in [1e-100, 1e100], got 0"
-        );
+        assert_eq!(error.to_string(), "the learning rate of step 1 must be in [1e-100, 1e100], got 0");
         assert!(Workload::training(2, 1.0, None).is_err());
         assert!(Workload::training(2, f64::NAN, None).is_err());
         assert!(Workload::dense(dense::from_fn(2, 2, |_, _| 1.0)).is_err());

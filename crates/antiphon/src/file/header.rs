@@ -44,11 +44,7 @@ pub struct Metadata {
     pub loss: String,
     pub lower_bound: String,
     pub sensitivity: String,
-    #[serde(
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub squared_sensitivity: Option<String>,
     pub id: String,
     pub written_by: String,
@@ -60,41 +56,17 @@ pub struct Metadata {
 pub struct Header {
     #[serde(rename = "__metadata__")]
     pub metadata: Metadata,
-    #[serde(
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub certificate: Option<TensorInfo>,
-    #[serde(
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub learning_rates: Option<TensorInfo>,
-    #[serde(
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub nodes: Option<TensorInfo>,
-    #[serde(
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub noising_matrix: Option<TensorInfo>,
-    #[serde(
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub weights: Option<TensorInfo>,
-    #[serde(
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub workload: Option<TensorInfo>,
 }
 
@@ -118,11 +90,7 @@ impl Header {
             *slot = length.map(|n| {
                 let start = end;
                 end += 8 * n;
-                TensorInfo {
-                    dtype: Dtype::F64,
-                    shape: vec![n],
-                    data_offsets: (start, end),
-                }
+                TensorInfo { dtype: Dtype::F64, shape: vec![n], data_offsets: (start, end) }
             });
         }
     }
@@ -139,14 +107,10 @@ impl Header {
 
     /// Reads the header, after a look at the format and its version.
     pub fn parse(text: &[u8]) -> Reading<Self> {
-        let foreign =
-            |error: &dyn std::fmt::Display| Malformed(format!("not a mechanism file: {error}"));
+        let foreign = |error: &dyn std::fmt::Display| Malformed(format!("not a mechanism file: {error}"));
         let text = std::str::from_utf8(text).map_err(|error| foreign(&error))?;
         let preamble: Preamble = serde_json::from_str(text).map_err(|error| foreign(&error))?;
-        let Format {
-            format,
-            format_version,
-        } = preamble.metadata;
+        let Format { format, format_version } = preamble.metadata;
         if format != FORMAT {
             return Err(Error::argument("format", FORMAT, shown(&format)).into());
         }
@@ -182,10 +146,7 @@ struct Format {
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum WorkloadEntry {
-    Training {
-        momentum: String,
-        learning_rates: bool,
-    },
+    Training { momentum: String, learning_rates: bool },
     Dense {},
 }
 
@@ -203,10 +164,7 @@ impl<'a> Tensors<'a> {
             .into_iter()
             .filter_map(|(name, info)| info.take().map(|info| (name, info)))
             .collect();
-        let mut sorted: Vec<_> = infos
-            .iter()
-            .map(|(n, i)| (n.to_string(), i.clone()))
-            .collect();
+        let mut sorted: Vec<_> = infos.iter().map(|(n, i)| (n.to_string(), i.clone())).collect();
         sorted.sort_by_key(|(_, info)| info.data_offsets);
         let layout = Layout::new(None, sorted).map_err(|error| Malformed(error.to_string()))?;
         if layout.data_len() != data.len() {
@@ -219,37 +177,20 @@ impl<'a> Tensors<'a> {
     }
 
     /// The bytes and the numbers of a vector with `length` entries, or any number of them.
-    pub fn take(
-        &mut self,
-        name: &'static str,
-        length: Option<u128>,
-    ) -> Reading<(&'a [u8], Vec<f64>)> {
-        let Some(TensorInfo {
-            dtype,
-            shape,
-            data_offsets,
-        }) = self.infos.remove(name)
-        else {
+    pub fn take(&mut self, name: &'static str, length: Option<u128>) -> Reading<(&'a [u8], Vec<f64>)> {
+        let Some(TensorInfo { dtype, shape, data_offsets }) = self.infos.remove(name) else {
             return refuse(format!("the tensor {name} is missing"));
         };
         let fits = matches!(shape[..], [n] if length.is_none_or(|length| length == n as u128));
         if dtype != Dtype::F64 || !fits {
             let length = length.map_or("N".into(), |length| length.to_string());
             let value = format!("{dtype} {}", shown(&format!("{shape:?}")));
-            return Err(Error::argument(
-                format!("the tensor {name}"),
-                format!("F64 [{length}]"),
-                value,
-            )
-            .into());
+            return Err(
+                Error::argument(format!("the tensor {name}"), format!("F64 [{length}]"), value).into()
+            );
         }
         let bytes = &self.data[data_offsets.0..data_offsets.1];
-        let numbers: Vec<f64> = bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|bytes| f64::from_le_bytes(*bytes))
-            .collect();
+        let numbers: Vec<f64> = bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
         match numbers.iter().position(|x| !x.is_finite()) {
             Some(i) => Err(Error::argument(format!("{name}[{i}]"), "finite", numbers[i]).into()),
             None => Ok((bytes, numbers)),
@@ -267,10 +208,10 @@ pub fn length(bytes: &[u8], size: u64) -> Reading<usize> {
         let allowed = format!("at most {MAX_HEADER} bytes");
         return Err(Error::argument("the length of the header", allowed, length).into());
     }
-    if length > size - 8 {
+    let rest = size.saturating_sub(8);
+    if length > rest {
         return refuse(format!(
-            "the header should have {length} bytes, but only {} follow: the file was cut",
-            size - 8
+            "the header should have {length} bytes, but only {rest} follow: the file was cut"
         ));
     }
     Ok(length as usize)
@@ -281,8 +222,7 @@ pub fn json<'a, T: Deserialize<'a>>(name: &str, text: &'a str) -> Reading<T> {
 }
 
 pub fn number(name: &str, text: &str) -> Result<f64> {
-    text.parse()
-        .map_err(|_| Error::argument(name, "a decimal number", shown(text)))
+    text.parse().map_err(|_| Error::argument(name, "a decimal number", shown(text)))
 }
 
 /// Plain data as JSON.
@@ -297,9 +237,7 @@ pub fn shown(text: &str) -> String {
 
 /// The SHA-256 of the file with zeros in place of the checksum's first occurrence, if it occurs in the header.
 pub fn checksum(bytes: &[u8], header_length: usize, value: &str) -> Option<String> {
-    let start = 8 + std::str::from_utf8(&bytes[8..8 + header_length])
-        .ok()?
-        .find(value)?;
+    let start = 8 + std::str::from_utf8(&bytes[8..8 + header_length]).ok()?.find(value)?;
     let mut hash = Sha256::new();
     hash.update(&bytes[..start]);
     hash.update(NO_CHECKSUM);
@@ -308,15 +246,10 @@ pub fn checksum(bytes: &[u8], header_length: usize, value: &str) -> Option<Strin
 }
 
 pub fn hexadecimal(hash: Sha256) -> String {
-    hash.finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Numbers as little-endian bytes, in pieces.
 pub fn blocks(numbers: &[f64]) -> impl Iterator<Item = Vec<u8>> {
-    numbers
-        .chunks(1 << 13)
-        .map(|chunk| chunk.iter().flat_map(|x| x.to_le_bytes()).collect())
+    numbers.chunks(1 << 13).map(|chunk| chunk.iter().flat_map(|x| x.to_le_bytes()).collect())
 }

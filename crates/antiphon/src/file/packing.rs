@@ -16,10 +16,7 @@ pub fn check_coverage(schema: &Schema) -> Result<()> {
         return Err(missing(format!("{listed} participations in {steps} steps")));
     }
     let mut seen = vec![false; *steps];
-    patterns
-        .iter()
-        .flatten()
-        .for_each(|step| seen[*step] = true);
+    patterns.iter().flatten().for_each(|step| seen[*step] = true);
     match seen.iter().position(|seen| !seen) {
         Some(step) => Err(missing(format!("none with step {step}"))),
         None => Ok(()),
@@ -34,11 +31,7 @@ pub fn triangle(n: usize) -> u128 {
 /// Σ_π |π|(|π|+1)/2 over the patterns of [`Schema::listed`], without listing them.
 pub fn certificate_len(schema: &Schema) -> Result<u128> {
     match schema {
-        Schema::FixedOrder {
-            steps,
-            steps_per_epoch: b,
-            max_participations: k,
-        } => {
+        Schema::FixedOrder { steps, steps_per_epoch: b, max_participations: k } => {
             // The starts r < n − (k−1)b have room for k participations. The others, if any, are r < b,
             // and since (k−1)b < n they have room for k − 1.
             let long = steps - (k - 1) * b;
@@ -76,10 +69,5 @@ pub fn unpacked_certificate(schema: &Schema, packed: &[f64]) -> Certificate {
         }
         factor
     };
-    Certificate {
-        factors: patterns
-            .iter()
-            .map(|pattern| unpack(pattern.len()))
-            .collect(),
-    }
+    Certificate { factors: patterns.iter().map(|pattern| unpack(pattern.len())).collect() }
 }

@@ -39,9 +39,7 @@ fn mechanism(schema: Schema, workload: Workload, implicit: bool, seeded: &mut Se
         let l = triangular(k, seeded);
         (0..k * k).map(|e| l[(e / k, e % k)]).collect()
     };
-    let certificate = Certificate {
-        factors: lengths.into_iter().map(&mut factor).collect(),
-    };
+    let certificate = Certificate { factors: lengths.into_iter().map(&mut factor).collect() };
     let noise = match implicit {
         true => Noise::Implicit {
             rule: Quadrature::new(0.3, 1e5, 7).unwrap(),
@@ -51,18 +49,8 @@ fn mechanism(schema: Schema, workload: Workload, implicit: bool, seeded: &mut Se
     };
     let lower_bound = seeded.uniform();
     let loss = lower_bound * (1.0 + seeded.uniform() * 1e-9);
-    let claims = Claims {
-        loss,
-        lower_bound,
-        sensitivity: 1.0 + seeded.uniform() * 1e-9,
-    };
-    Mechanism {
-        schema,
-        workload,
-        noise,
-        certificate,
-        claims,
-    }
+    let claims = Claims { loss, lower_bound, sensitivity: 1.0 + seeded.uniform() * 1e-9 };
+    Mechanism { schema, workload, noise, certificate, claims }
 }
 
 /// One of every kind.
@@ -91,12 +79,7 @@ fn mechanisms() -> Vec<Mechanism> {
     for schema in schemas {
         for workload in workloads(schema.steps(), seeded) {
             for implicit in [false, true] {
-                mechanisms.push(mechanism(
-                    schema.clone(),
-                    workload.clone(),
-                    implicit,
-                    seeded,
-                ));
+                mechanisms.push(mechanism(schema.clone(), workload.clone(), implicit, seeded));
             }
         }
     }
@@ -105,11 +88,7 @@ fn mechanisms() -> Vec<Mechanism> {
 
 fn encode(mechanism: &Mechanism) -> Vec<u8> {
     let (mut bytes, tensors) = lay_out(mechanism).unwrap();
-    tensors
-        .iter()
-        .flatten()
-        .flat_map(|numbers| blocks(numbers))
-        .for_each(|b| bytes.extend(b));
+    tensors.iter().flatten().flat_map(|numbers| blocks(numbers)).for_each(|b| bytes.extend(b));
     bytes
 }
 
@@ -117,12 +96,7 @@ fn encode(mechanism: &Mechanism) -> Vec<u8> {
 fn pair() -> [Mechanism; 2] {
     let build = |implicit| {
         let workload = Workload::training(6, 0.9, Some(vec![0.5; 6])).unwrap();
-        mechanism(
-            Schema::epochs(3, 2).unwrap(),
-            workload,
-            implicit,
-            &mut Seeded(2),
-        )
+        mechanism(Schema::epochs(3, 2).unwrap(), workload, implicit, &mut Seeded(2))
     };
     [build(false), build(true)]
 }
@@ -145,15 +119,11 @@ fn forge(bytes: &[u8], change: impl FnOnce(&mut serde_json::Value, &mut Vec<u8>)
 }
 
 fn forge_metadata(bytes: &[u8], key: &str, value: &str) -> Vec<u8> {
-    forge(bytes, |header, _| {
-        header["__metadata__"][key] = value.into()
-    })
+    forge(bytes, |header, _| header["__metadata__"][key] = value.into())
 }
 
 fn reason(bytes: &[u8]) -> String {
-    from_bytes(bytes)
-        .expect_err("the bytes should be refused")
-        .to_string()
+    from_bytes(bytes).expect_err("the bytes should be refused").to_string()
 }
 
 #[test]
@@ -165,10 +135,7 @@ fn what_is_written_is_read_again() {
         assert_eq!(&read(&path).unwrap(), mechanism, "{number}");
         assert_eq!(fs::read(&path).unwrap(), encode(mechanism)); // the same bytes every time
     }
-    assert_eq!(
-        fs::read_dir(directory.path()).unwrap().count(),
-        mechanisms().len()
-    );
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), mechanisms().len());
 }
 
 #[test]
@@ -176,9 +143,7 @@ fn the_safetensors_crate_reads_the_same_numbers() {
     let [dense, implicit] = pair();
     let bytes = encode(&dense);
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    let Noise::Dense(w) = &dense.noise else {
-        unreachable!()
-    };
+    let Noise::Dense(w) = &dense.noise else { unreachable!() };
     let expected: Vec<u8> = w.packed().iter().flat_map(|x| x.to_le_bytes()).collect();
     assert_eq!(tensors.tensor("noising_matrix").unwrap().data(), expected);
     assert_eq!(tensors.tensor("learning_rates").unwrap().shape(), [6]);
@@ -197,11 +162,7 @@ fn the_certificate_length_is_that_of_the_listed_patterns() {
                 let schema = Schema::fixed_order_at_most(n, b, k).unwrap();
                 let listed = schema.listed().unwrap();
                 let expected: usize = listed.iter().map(|p| p.len() * (p.len() + 1) / 2).sum();
-                assert_eq!(
-                    certificate_len(&schema).unwrap(),
-                    expected as u128,
-                    "{n} {b} {k}"
-                );
+                assert_eq!(certificate_len(&schema).unwrap(), expected as u128, "{n} {b} {k}");
             }
         }
     }
@@ -240,10 +201,7 @@ fn no_truncation_and_no_extension_goes_unnoticed() {
 fn a_forged_claim_is_read_and_left_to_verify() {
     let [dense, _] = pair();
     let forged = from_bytes(&forge_metadata(&encode(&dense), "sensitivity", "0.5")).unwrap();
-    let claims = Claims {
-        sensitivity: 0.5,
-        ..dense.claims
-    };
+    let claims = Claims { sensitivity: 0.5, ..dense.claims };
     assert_eq!(forged, Mechanism { claims, ..dense });
 }
 
@@ -264,43 +222,26 @@ fn lies_about_sizes_are_refused_before_anything_is_allocated() {
         ];
         for lie in lies {
             let message = reason(&forge_metadata(&bytes, "schema", &to_json(&lie)));
-            assert!(
-                message.starts_with("the tensor certificate must be F64 ["),
-                "{message}"
-            );
+            assert!(message.starts_with("the tensor certificate must be F64 ["), "{message}");
             assert!(message.ends_with("], got F64 [12]"), "{message}");
         }
         let schema = r#"{"kind":"fixed-order","steps":18446744073709551615,"steps_per_epoch":1,"max_participations":1}"#;
         let message = reason(&forge_metadata(&bytes, "schema", schema));
-        assert_eq!(
-            message,
-            format!("steps must be in 1..={huge}, got {}", u64::MAX)
-        );
-        let schema =
-            format!(r#"{{"kind":"patterns","steps":{huge},"patterns":[[0,1,2],[3,4,5]]}}"#);
+        assert_eq!(message, format!("steps must be in 1..={huge}, got {}", u64::MAX));
+        let schema = format!(r#"{{"kind":"patterns","steps":{huge},"patterns":[[0,1,2],[3,4,5]]}}"#);
         let message = reason(&forge_metadata(&bytes, "schema", &schema));
-        assert!(
-            message.contains("got 6 participations in 268435456 steps"),
-            "{message}"
-        );
+        assert!(message.contains("got 6 participations in 268435456 steps"), "{message}");
         let schema = r#"{"kind":"patterns","steps":6,"patterns":[[0,1,2],[2,4,5]]}"#;
         let message = reason(&forge_metadata(&bytes, "schema", schema));
-        assert_eq!(
-            message,
-            "the patterns must be a cover of all steps, got none with step 3"
-        );
-        let schema =
-            r#"{"kind":"min-separation","steps":6,"min_separation":2,"max_participations":3}"#;
+        assert_eq!(message, "the patterns must be a cover of all steps, got none with step 3");
+        let schema = r#"{"kind":"min-separation","steps":6,"min_separation":2,"max_participations":3}"#;
         assert!(reason(&forge_metadata(&bytes, "schema", schema)).contains("minimum-separation"));
     }
 }
 
 #[test]
 fn a_header_longer_than_the_file_or_the_limit_is_refused() {
-    for (length, expected) in [
-        (u64::MAX, "at most 67108864 bytes, got"),
-        (1 << 26, "the file was cut"),
-    ] {
+    for (length, expected) in [(u64::MAX, "at most 67108864 bytes, got"), (1 << 26, "the file was cut")] {
         let mut bytes = length.to_le_bytes().to_vec();
         bytes.extend(b"{}      ");
         assert!(reason(&bytes).contains(expected), "{}", reason(&bytes));
@@ -317,23 +258,16 @@ fn numbers_that_are_none_are_refused_by_name_and_index() {
     for mechanism in pair() {
         let bytes = encode(&mechanism);
         let (_, tensors) = lay_out(&mechanism).unwrap();
-        let lengths: Vec<usize> = tensors
-            .iter()
-            .map(|t| t.as_ref().map_or(0, Vec::len))
-            .collect();
+        let lengths: Vec<usize> = tensors.iter().map(|t| t.as_ref().map_or(0, Vec::len)).collect();
         let names = Header::default().tensors().map(|(name, _)| name);
         let mut start = 0;
         for (name, length) in names.into_iter().zip(lengths) {
             for i in 0..length {
                 for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
                     let at = start + 8 * i;
-                    let bytes = forge(&bytes, |_, data| {
-                        data[at..at + 8].copy_from_slice(&value.to_le_bytes())
-                    });
-                    assert_eq!(
-                        reason(&bytes),
-                        format!("{name}[{i}] must be finite, got {value}")
-                    );
+                    let bytes =
+                        forge(&bytes, |_, data| data[at..at + 8].copy_from_slice(&value.to_le_bytes()));
+                    assert_eq!(reason(&bytes), format!("{name}[{i}] must be finite, got {value}"));
                 }
             }
             start += 8 * length;
@@ -347,19 +281,13 @@ fn claims_that_cannot_be_true_are_refused() {
     for key in ["loss", "lower_bound", "sensitivity", "squared_sensitivity"] {
         for value in ["NaN", "inf", "0", "-1.0", "1e999"] {
             let message = reason(&forge_metadata(&bytes, key, value));
-            assert!(
-                message.starts_with(&format!("{key} must be positive and finite, got")),
-                "{message}"
-            );
+            assert!(message.starts_with(&format!("{key} must be positive and finite, got")), "{message}");
         }
         let message = reason(&forge_metadata(&bytes, key, "much"));
         assert_eq!(message, format!("{key} must be a decimal number, got much"));
     }
     let message = reason(&forge_metadata(&bytes, "lower_bound", "1e9"));
-    assert!(
-        message.starts_with("lower_bound must be at most the loss"),
-        "{message}"
-    );
+    assert!(message.starts_with("lower_bound must be at most the loss"), "{message}");
 }
 
 #[test]
@@ -372,11 +300,7 @@ fn another_matrix_needs_another_id() {
             let last = data.len() - 8; // of the noising matrix, or of the weights
             data[last] ^= 1;
         });
-        assert!(
-            reason(&bytes).contains("does not hash to the id"),
-            "{}",
-            reason(&bytes)
-        );
+        assert!(reason(&bytes).contains("does not hash to the id"), "{}", reason(&bytes));
     }
 }
 
@@ -386,35 +310,16 @@ fn tensors_are_exactly_those_of_the_format() {
     let message = reason(&forge(&dense, |header, _| {
         header["noising_matrix"]["dtype"] = "I64".into();
     }));
-    assert_eq!(
-        message,
-        "the tensor noising_matrix must be F64 [21], got I64 [21]"
-    );
-    let message = reason(&forge(&dense, |header, _| {
-        header["noising_matrix"]["shape"] = [3, 7].into()
-    }));
-    assert_eq!(
-        message,
-        "the tensor noising_matrix must be F64 [21], got F64 [3, 7]"
-    );
+    assert_eq!(message, "the tensor noising_matrix must be F64 [21], got I64 [21]");
+    let message = reason(&forge(&dense, |header, _| header["noising_matrix"]["shape"] = [3, 7].into()));
+    assert_eq!(message, "the tensor noising_matrix must be F64 [21], got F64 [3, 7]");
     let empty = serde_json::json!({"dtype": "F64", "shape": [0], "data_offsets": [0, 0]});
     let message = reason(&forge(&dense, |header, _| header["extra"] = empty.clone()));
-    assert!(
-        message.starts_with("the header: unknown field `extra`"),
-        "{message}"
-    );
+    assert!(message.starts_with("the header: unknown field `extra`"), "{message}");
     let message = reason(&forge(&dense, |header, _| header["nodes"] = empty.clone()));
-    assert!(
-        message.starts_with("the tensor nodes does not belong into a file of kind dense"),
-        "{message}"
-    );
-    let message = reason(&forge(&implicit, |header, _| {
-        header["nodes"] = serde_json::Value::Null
-    }));
-    assert!(
-        message.starts_with("the header: invalid type: null"),
-        "{message}"
-    );
+    assert!(message.starts_with("the tensor nodes does not belong into a file of kind dense"), "{message}");
+    let message = reason(&forge(&implicit, |header, _| header["nodes"] = serde_json::Value::Null));
+    assert!(message.starts_with("the header: invalid type: null"), "{message}");
     let message = reason(&forge_metadata(&implicit, "kind", "dense"));
     assert_eq!(message, "a dense file has no squared_sensitivity");
     let message = reason(&forge_metadata(&dense, "kind", "implicit"));
@@ -422,9 +327,7 @@ fn tensors_are_exactly_those_of_the_format() {
     let message = reason(&forge_metadata(&dense, "workload", r#"{"kind":"dense"}"#));
     assert_eq!(message, "the tensor workload is missing");
     let overlapping = [0, 168].into();
-    let message = reason(&forge(&dense, |header, _| {
-        header["noising_matrix"]["data_offsets"] = overlapping
-    }));
+    let message = reason(&forge(&dense, |header, _| header["noising_matrix"]["data_offsets"] = overlapping));
     assert!(message.contains("offset"), "{message}");
 }
 
@@ -442,10 +345,7 @@ fn other_files_and_other_versions_are_told_apart() {
     assert_eq!(message, "format_version must be 1, got 2");
     let directory = TempDir::new().unwrap();
     assert!(matches!(read(directory.path()), Err(Error::File { .. })));
-    assert!(matches!(
-        read(&directory.path().join("none")),
-        Err(Error::Io { .. })
-    ));
+    assert!(matches!(read(&directory.path().join("none")), Err(Error::Io { .. })));
 }
 
 #[test]
@@ -455,10 +355,7 @@ fn a_file_that_exists_is_replaced_only_on_demand() {
     let [dense, implicit] = pair();
     fs::write(&path, "precious").unwrap();
     let message = write(&path, &dense, false).unwrap_err().to_string();
-    assert_eq!(
-        message,
-        format!("{}: exists; use --force to replace it", path.display())
-    );
+    assert_eq!(message, format!("{}: exists; use --force to replace it", path.display()));
     assert_eq!(fs::read(&path).unwrap(), b"precious");
     write(&path, &dense, true).unwrap();
     assert_eq!(read(&path).unwrap(), dense);
@@ -473,19 +370,10 @@ fn a_failure_leaves_nothing_behind() {
     let target = directory.path().join("occupied");
     fs::create_dir(&target).unwrap(); // a file cannot be renamed to a directory
     let [dense, _] = pair();
-    assert!(matches!(
-        write(&target, &dense, true),
-        Err(Error::Io { .. })
-    ));
-    assert!(matches!(
-        write(&target, &dense, false),
-        Err(Error::File { .. })
-    ));
+    assert!(matches!(write(&target, &dense, true), Err(Error::Io { .. })));
+    assert!(matches!(write(&target, &dense, false), Err(Error::File { .. })));
     let nowhere = directory.path().join("none").join("m.safetensors");
-    assert!(matches!(
-        write(&nowhere, &dense, false),
-        Err(Error::Io { .. })
-    ));
+    assert!(matches!(write(&nowhere, &dense, false), Err(Error::Io { .. })));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
@@ -501,13 +389,7 @@ fn a_mechanism_that_could_not_be_read_is_not_written() {
         |m| m.certificate.factors.truncate(1),
         |m| m.workload = Workload::prefix_sum(5),
         |m| m.workload = Workload::Dense(dense::from_fn(6, 6, |_, _| 1.0)),
-        |m| {
-            m.schema = Schema::FixedOrder {
-                steps: 6,
-                steps_per_epoch: 0,
-                max_participations: 1,
-            }
-        },
+        |m| m.schema = Schema::FixedOrder { steps: 6, steps_per_epoch: 0, max_participations: 1 },
     ];
     for breakage in breakages {
         let [mut mechanism, _] = pair();

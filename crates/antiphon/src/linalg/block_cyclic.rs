@@ -48,12 +48,7 @@ impl BlockCyclic {
             }
         }
         debug_assert!(groups.len() >= 3);
-        BlockCyclic {
-            groups,
-            position,
-            group,
-            coupling,
-        }
+        BlockCyclic { groups, position, group, coupling }
     }
 
     /// The steps of each group.
@@ -153,9 +148,7 @@ pub fn residue_groups(n: usize, b: usize, bands: &InverseBands) -> Option<BlockC
             (g * p..end).flat_map(|r| (r..n).step_by(b)).collect()
         })
         .collect();
-    let coupling = (0..n)
-        .map(|s| (s..n.min(s + p + 1)).map(|t| (t, bands.get(t, s))).collect())
-        .collect();
+    let coupling = (0..n).map(|s| (s..n.min(s + p + 1)).map(|t| (t, bands.get(t, s))).collect()).collect();
     Some(BlockCyclic::new(groups, coupling))
 }
 
@@ -168,12 +161,7 @@ struct Poles {
 /// The nodes and weights in batches of one SIMD vector; the last is filled up with nodes of weight zero.
 fn batches(rule: &Quadrature) -> Vec<Poles> {
     let lanes = Arch::new().dispatch(Lanes);
-    let poles: Vec<(f64, f64)> = rule
-        .nodes
-        .iter()
-        .copied()
-        .zip(rule.weights.iter().copied())
-        .collect();
+    let poles: Vec<(f64, f64)> = rule.nodes.iter().copied().zip(rule.weights.iter().copied()).collect();
     poles
         .chunks(lanes)
         .map(|chunk| {
@@ -319,47 +307,64 @@ fn inverse_upper<S: Simd>(simd: S, size: usize, r: &[S::f64s]) -> Vec<S::f64s> {
     inverse
 }
 
-/// Walks back from the last group, calling `visit(g, G_gg, G_{g,last})` for every group.
-#[inline(always)]
-fn walk_back<S: Simd>(
-    simd: S,
-    structure: &BlockCyclic,
-    elimination: &Elimination<S::f64s>,
-    mut visit: impl FnMut(usize, &[S::f64s], &[S::f64s]),
-) {
-    let zero = simd.splat_f64s(0.0);
-    let size = |g: usize| structure.groups[g].len();
-    let last = structure.groups.len() - 1;
-    let sl = size(last);
-    let mut corner = vec![zero; sl * sl];
-    let inverse = &elimination.last_inverse;
-    add_product::<S, Transposed>(simd, &mut corner, inverse, inverse, (sl, sl, sl));
-    visit(last, &corner, &corner);
+/// The blocks of the inverse G, walking back from the last group: G_{last,last}, and for the current group g the
+/// blocks G_gg and G_{g,last}.
+struct Walk<F> {
+    corner: Vec<F>,
+    diagonal: Vec<F>,
+    towards_last: Vec<F>,
+}
 
-    // The blocks of the group visited before: its diagonal one and the one towards the last group.
-    let (mut next_diagonal, mut next_last): (Vec<S::f64s>, Vec<S::f64s>) = (Vec::new(), Vec::new());
-    for g in (0..last).rev() {
-        let s = size(g);
+impl<F: Copy> Walk<F> {
+    /// At the last group.
+    #[inline(always)]
+    fn start<S: Simd<f64s = F>>(simd: S, structure: &BlockCyclic, elimination: &Elimination<F>) -> Self {
+        let sl = structure.groups[structure.groups.len() - 1].len();
+        let mut corner = vec![simd.splat_f64s(0.0); sl * sl];
+        let inverse = &elimination.last_inverse;
+        add_product::<S, Transposed>(simd, &mut corner, inverse, inverse, (sl, sl, sl));
+        Walk { diagonal: corner.clone(), towards_last: corner.clone(), corner }
+    }
+
+    /// From group g + 1 to group g.
+    #[inline(always)]
+    fn step<S: Simd<f64s = F>>(
+        &mut self,
+        simd: S,
+        structure: &BlockCyclic,
+        elimination: &Elimination<F>,
+        g: usize,
+    ) {
+        let zero = simd.splat_f64s(0.0);
+        let size = |g: usize| structure.groups[g].len();
+        let last = structure.groups.len() - 1;
+        let (s, sl) = (size(g), size(last));
         let Row { inverse, to_next, to_last } = &elimination.rows[g];
         // −G_{g,last} = P·G_{next,last} + T·G_{last,last}
         let mut q_last = vec![zero; s * sl];
-        add_product::<S, Plain>(simd, &mut q_last, to_last, &corner, (s, sl, sl));
+        add_product::<S, Plain>(simd, &mut q_last, to_last, &self.corner, (s, sl, sl));
         // G_gg = R⁻¹R⁻ᵀ + Q₁Pᵀ + Q₂Tᵀ
         let mut diagonal = vec![zero; s * s];
         add_product::<S, Transposed>(simd, &mut diagonal, inverse, inverse, (s, s, s));
         if g + 1 < last {
             let sn = size(g + 1);
-            add_product::<S, Plain>(simd, &mut q_last, to_next, &next_last, (s, sn, sl));
+            add_product::<S, Plain>(simd, &mut q_last, to_next, &self.towards_last, (s, sn, sl));
             // −G_{g,next} = P·G_{next,next} + T·G_{last,next}
             let mut q_next = vec![zero; s * sn];
-            add_product::<S, Plain>(simd, &mut q_next, to_next, &next_diagonal, (s, sn, sn));
-            add_product::<S, Transposed>(simd, &mut q_next, to_last, &next_last, (s, sl, sn));
+            add_product::<S, Plain>(simd, &mut q_next, to_next, &self.diagonal, (s, sn, sn));
+            add_product::<S, Transposed>(simd, &mut q_next, to_last, &self.towards_last, (s, sl, sn));
             add_product::<S, Transposed>(simd, &mut diagonal, &q_next, to_next, (s, sn, s));
         }
         add_product::<S, Transposed>(simd, &mut diagonal, &q_last, to_last, (s, sl, s));
-        q_last.iter_mut().for_each(|x| *x = simd.neg_f64s(*x));
-        visit(g, &diagonal, &q_last);
-        (next_diagonal, next_last) = (diagonal, q_last);
+        negate(simd, &mut q_last);
+        (self.diagonal, self.towards_last) = (diagonal, q_last);
+    }
+}
+
+#[inline(always)]
+fn negate<S: Simd>(simd: S, block: &mut [S::f64s]) {
+    for x in block {
+        *x = simd.neg_f64s(*x);
     }
 }
 
@@ -400,26 +405,26 @@ impl<S: Simd> NullaryFnOnce for DiagonalBatch<'_, S> {
         let other = simd.mul_f64s(weights, simd.mul_f64s(roots, roots));
         let elimination = eliminate(simd, structure, factors, poles);
         let mut blocks = vec![[Vec::new(), Vec::new()]; structure.groups.len()];
-        walk_back(simd, structure, &elimination, |g, diagonal, _| {
-            blocks[g] = [
-                weighted_sum(simd, diagonal, weights).collect(),
-                weighted_sum(simd, diagonal, other).collect(),
-            ];
-        });
+        let mut walk = Walk::start(simd, structure, &elimination);
+        for g in (0..structure.groups.len()).rev() {
+            if g + 1 < structure.groups.len() {
+                walk.step(simd, structure, &elimination, g);
+            }
+            for (sums, weights) in blocks[g].iter_mut().zip([weights, other]) {
+                sums.resize(walk.diagonal.len(), 0.0);
+                add_weighted(simd, sums, &walk.diagonal, weights);
+            }
+        }
         blocks
     }
 }
 
-/// Σ over the lanes of weight·x, entry by entry.
+/// sums += Σ over the lanes of weight·x, entry by entry.
 #[inline(always)]
-fn weighted_sum<S: Simd>(
-    simd: S,
-    block: &[S::f64s],
-    weights: S::f64s,
-) -> impl Iterator<Item = f64> {
-    block
-        .iter()
-        .map(move |x| simd.reduce_sum_f64s(simd.mul_f64s(*x, weights)))
+fn add_weighted<S: Simd>(simd: S, sums: &mut [f64], block: &[S::f64s], weights: S::f64s) {
+    for (sum, x) in sums.iter_mut().zip(block) {
+        *sum += simd.reduce_sum_f64s(simd.mul_f64s(*x, weights));
+    }
 }
 
 struct DenseTask<'a> {
@@ -467,9 +472,13 @@ impl<S: Simd> NullaryFnOnce for SolveBatch<'_, S> {
         let SolveBatch { simd, structure, factors, poles } = self;
         let elimination = eliminate(simd, structure, factors, poles);
         let mut blocks = vec![(Vec::new(), Vec::new()); structure.groups.len()];
-        walk_back(simd, structure, &elimination, |h, diagonal, last| {
-            blocks[h] = (diagonal.to_vec(), last.to_vec());
-        });
+        let mut walk = Walk::start(simd, structure, &elimination);
+        for h in (0..structure.groups.len()).rev() {
+            if h + 1 < structure.groups.len() {
+                walk.step(simd, structure, &elimination, h);
+            }
+            blocks[h] = (walk.diagonal.clone(), walk.towards_last.clone());
+        }
         let weights = S::as_simd_f64s(&poles.weights).0[0];
         Solved { elimination, blocks, weights }
     }
@@ -520,11 +529,10 @@ fn add_column<S: Simd>(
                 add_product::<S, Plain>(simd, &mut next, to_next, &block, (s, size(g + 1), sh));
             }
             std::mem::swap(&mut block, &mut next);
-            block.iter_mut().for_each(|x| *x = simd.neg_f64s(*x));
+            negate(simd, &mut block);
         }
         let start = end - s * sh;
-        let sums = weighted_sum(simd, &block, solved.weights);
-        column[start..end].iter_mut().zip(sums).for_each(|(sum, x)| *sum += x);
+        add_weighted(simd, &mut column[start..end], &block, solved.weights);
         end = start;
     }
 }
@@ -550,7 +558,9 @@ mod tests {
 
     #[test]
     fn blocks_and_dense_agree_with_the_oracle() {
-        for (n, b, momentum) in [(12, 3, 0.0), (23, 5, 0.0), (30, 7, 0.9), (7, 7, 0.0), (40, 6, 0.5), (29, 9, 0.9)] {
+        for (n, b, momentum) in
+            [(12, 3, 0.0), (23, 5, 0.0), (30, 7, 0.9), (7, 7, 0.0), (40, 6, 0.5), (29, 9, 0.9)]
+        {
             let workload = Workload::training(n, momentum, None).unwrap();
             let bands = workload.inverse_bands().unwrap();
             let structure = residue_groups(n, b, &bands).unwrap();

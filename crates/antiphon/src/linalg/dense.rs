@@ -44,9 +44,16 @@ pub fn is_finite(m: &Matrix) -> bool {
     (0..m.ncols()).all(|j| m.col(j).iter().all(|x| x.is_finite()))
 }
 
-/// J·mᵀ·J, where J reverses the order: entry (i, j) is that of (n−1−j, n−1−i). Keeps lower triangles lower.
-pub fn flip_transpose(m: &Matrix) -> Matrix {
-    m.as_ref().transpose().reverse_rows_and_cols().to_owned()
+/// Replaces a square m by J·mᵀ·J, where J reverses the order: entry (i, j) becomes that of (n−1−j, n−1−i).
+/// Keeps lower triangles lower. In place, because fresh memory for large matrices costs more than the work.
+pub fn flip_transpose(m: &mut Matrix) {
+    let n = m.nrows();
+    for j in 0..n {
+        for i in 0..n - 1 - j {
+            let other = (n - 1 - j, n - 1 - i);
+            (m[(i, j)], m[other]) = (m[other], m[(i, j)]);
+        }
+    }
 }
 
 /// ‖m‖²_F.
@@ -124,14 +131,7 @@ pub fn small_upper_inverse(r: &Matrix, n: usize) -> Result<Matrix> {
 /// a·b on the calling thread only.
 pub fn small_product(a: &Matrix, b: &Matrix) -> Matrix {
     let mut product = Matrix::zeros(a.nrows(), b.ncols());
-    faer::linalg::matmul::matmul(
-        product.as_mut(),
-        Accum::Replace,
-        a.as_ref(),
-        b.as_ref(),
-        1.0,
-        Par::Seq,
-    );
+    faer::linalg::matmul::matmul(product.as_mut(), Accum::Replace, a.as_ref(), b.as_ref(), 1.0, Par::Seq);
     product
 }
 
@@ -143,8 +143,7 @@ pub fn small_qr(mut m: Matrix) -> Matrix {
     let size = rows.min(columns);
     let block = 8.min(size.max(1));
     let mut householder = Matrix::zeros(block, size);
-    let scratch =
-        factor::qr_in_place_scratch::<f64>(rows, columns, block, Par::Seq, Default::default());
+    let scratch = factor::qr_in_place_scratch::<f64>(rows, columns, block, Par::Seq, Default::default());
     let mut buffer = faer::dyn_stack::MemBuffer::new(scratch);
     factor::qr_in_place(
         m.as_mut(),
@@ -180,8 +179,7 @@ pub fn inverse_residual(a: &Matrix, b: &Matrix) -> Result<f64> {
     let row_sums = abs_product(a, &abs_product(b, &vec![1.0; n], false), false);
     let column_sums = abs_product(b, &abs_product(a, &vec![1.0; n], true), true);
     let largest = |x: Vec<f64>| x.into_iter().fold(0.0, f64::max);
-    let rounding =
-        1.01 * (n + 1) as f64 * f64::EPSILON * (largest(row_sums) * largest(column_sums)).sqrt();
+    let rounding = 1.01 * (n + 1) as f64 * f64::EPSILON * (largest(row_sums) * largest(column_sums)).sqrt();
     let residual = squared_norm(&e).sqrt() * (1.0 + 1e-9) + rounding;
     if residual < 0.5 {
         Ok(residual)
@@ -226,18 +224,15 @@ pub fn lower_product(a: &Matrix, b: &Matrix) -> Matrix {
 /// Eigenvalues in increasing order, and the matrix whose columns are the eigenvectors.
 /// Reads the lower triangle only.
 pub fn symmetric_eigen(m: &Matrix) -> Result<(Vec<f64>, Matrix)> {
-    let eigen: SelfAdjointEigen<f64> = m
-        .self_adjoint_eigen(Side::Lower)
-        .map_err(|_| not_converged("eigenvalues", m))?;
+    let eigen: SelfAdjointEigen<f64> =
+        m.self_adjoint_eigen(Side::Lower).map_err(|_| not_converged("eigenvalues", m))?;
     let values = eigen.S().column_vector().iter().copied().collect();
     Ok((values, eigen.U().to_owned()))
 }
 
 /// The smallest and the largest eigenvalue of a symmetric matrix.
 pub fn extreme_eigenvalues(m: &Matrix) -> Result<(f64, f64)> {
-    let values = m
-        .self_adjoint_eigenvalues(Side::Lower)
-        .map_err(|_| not_converged("eigenvalues", m))?;
+    let values = m.self_adjoint_eigenvalues(Side::Lower).map_err(|_| not_converged("eigenvalues", m))?;
     Ok((values[0], values[values.len() - 1]))
 }
 
@@ -254,11 +249,7 @@ pub fn singular_value_decomposition(m: &Matrix) -> Result<(Matrix, Vec<f64>, Mat
 }
 
 fn not_converged(what: &str, m: &Matrix) -> Error {
-    Error::Numerical(format!(
-        "the {what} of a {}×{} matrix did not converge",
-        m.nrows(),
-        m.ncols()
-    ))
+    Error::Numerical(format!("the {what} of a {}×{} matrix did not converge", m.nrows(), m.ncols()))
 }
 
 #[cfg(test)]
@@ -267,9 +258,7 @@ mod tests {
 
     #[test]
     fn cholesky_and_inverse_undo_each_other() {
-        let m = from_fn(40, 40, |i, j| {
-            1.0 / (1.0 + (i as f64 - j as f64).abs()) + f64::from(i == j)
-        });
+        let m = from_fn(40, 40, |i, j| 1.0 / (1.0 + (i as f64 - j as f64).abs()) + f64::from(i == j));
         let mut l = m.clone();
         cholesky_in_place(&mut l).unwrap();
         assert_eq!(l[(0, 1)], 0.0);

@@ -56,14 +56,7 @@ pub fn stack_qr<S: Simd>(
             inverse_sum: simd.div_f64s(one, simd.add_f64s(alpha, beta)),
         };
         top[j * size + j] = beta;
-        reflection.apply(
-            simd,
-            column,
-            &mut top[j * size + j + 1..(j + 1) * size],
-            bottom,
-            size,
-            j + 1,
-        );
+        reflection.apply(simd, column, &mut top[j * size + j + 1..(j + 1) * size], bottom, size, j + 1);
         for trail in trails.iter_mut() {
             let n = trail.columns;
             reflection.apply(simd, column, &mut trail.top[j * n..(j + 1) * n], trail.bottom, n, 0);
@@ -236,20 +229,26 @@ fn tile<S: Simd, L: Layout, const R: usize, const C: usize>(
     for r in 0..R {
         sum[r].copy_from_slice(&out[(i + r) * n + j..][..C]);
     }
+    // Slices of exactly the rows that are read, so that the bounds are checked once.
+    let mut left = [&a[..0]; R];
+    for r in 0..R {
+        left[r] = &a[(i + r) * inner..][..inner];
+    }
     if L::TRANSPOSED {
-        let rows: [&[S::f64s]; C] = std::array::from_fn(|c| &b[(j + c) * inner..][..inner]);
-        let left: [&[S::f64s]; R] = std::array::from_fn(|r| &a[(i + r) * inner..][..inner]);
+        let mut right = [&b[..0]; C];
+        for c in 0..C {
+            right[c] = &b[(j + c) * inner..][..inner];
+        }
         for l in 0..inner {
             for r in 0..R {
                 for c in 0..C {
-                    sum[r][c] = simd.mul_add_e_f64s(left[r][l], rows[c][l], sum[r][c]);
+                    sum[r][c] = simd.mul_add_e_f64s(left[r][l], right[c][l], sum[r][c]);
                 }
             }
         }
     } else {
-        let left: [&[S::f64s]; R] = std::array::from_fn(|r| &a[(i + r) * inner..][..inner]);
-        for (l, row) in b.chunks_exact(n).enumerate().take(inner) {
-            let row = &row[j..j + C];
+        for l in 0..inner {
+            let row = &b[l * n + j..][..C];
             for r in 0..R {
                 for c in 0..C {
                     sum[r][c] = simd.mul_add_e_f64s(left[r][l], row[c], sum[r][c]);

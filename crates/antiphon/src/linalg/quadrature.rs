@@ -30,9 +30,7 @@ impl Quadrature {
     /// The rule with `count` nodes for the interval [low, high].
     pub fn new(low: f64, high: f64, count: usize) -> Result<Self> {
         if !(low > 0.0 && low < high && high.is_finite() && count > 0) {
-            return Err(Error::Numerical(format!(
-                "no quadrature on [{low:e}, {high:e}] with {count} nodes"
-            )));
+            return Err(Error::Numerical(format!("no quadrature on [{low:e}, {high:e}] with {count} nodes")));
         }
         // sc(u | 1 − q) = −i·sn(iu | q) for the small parameter q = low/high: the arithmetic-geometric
         // mean with hyperbolic instead of circular functions, which loses no digits as q → 0.
@@ -83,9 +81,7 @@ impl Quadrature {
         if sound {
             Ok(())
         } else {
-            Err(Error::Numerical(
-                "quadrature nodes must be positive, finite and increasing".into(),
-            ))
+            Err(Error::Numerical("quadrature nodes must be positive, finite and increasing".into()))
         }
     }
 
@@ -128,9 +124,7 @@ impl Quadrature {
         let (low, high) = self.range();
         let cells = ((high - low) * 4.0).ceil() + 1.0;
         let spacing = (high - low) / cells;
-        let top = (0..=cells as usize)
-            .map(|i| self.h(low + i as f64 * spacing).0)
-            .fold(0.0, f64::max);
+        let top = (0..=cells as usize).map(|i| self.h(low + i as f64 * spacing).0).fold(0.0, f64::max);
         0.25 * top / (1.0 - spacing * spacing / 32.0)
     }
 }
@@ -141,9 +135,7 @@ impl Quadrature {
 fn bound(low: f64, high: f64, curvature: f64, tolerance: f64, f: impl Fn(f64) -> (f64, f64)) -> f64 {
     let cells = ((high - low) * 4.0).ceil() as usize + 1;
     let half = 0.5 * (high - low) / cells as f64;
-    let mut open: Vec<(f64, f64)> = (0..cells)
-        .map(|i| (low + (2 * i + 1) as f64 * half, half))
-        .collect();
+    let mut open: Vec<(f64, f64)> = (0..cells).map(|i| (low + (2 * i + 1) as f64 * half, half)).collect();
     let (mut best, mut closed) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     while let Some((centre, half)) = open.pop() {
         let (value, slope) = f(centre);

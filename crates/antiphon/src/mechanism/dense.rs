@@ -80,7 +80,7 @@ impl NoisingMatrix {
         // Each entry of AW is a recurrence of at most 3n operations on terms that may cancel, and the matrix is
         // triangular with unit-size entries; (1 + 4nε) covers the recurrences of positive rates, the sum of squares
         // adds n²ε in the worst case and √(n²)ε in practice. An estimate, hence "numerically certified".
-        dense::squared_norm(&workload.apply(&self.w)) * (1.0 + 8.0 * n * f64::EPSILON)
+        workload.squared_norm_of_product(&self.w) * (1.0 + 8.0 * n * f64::EPSILON)
     }
 
     /// The sensitivity of C = W⁻¹ under a schema.

@@ -51,9 +51,9 @@ pub struct Certificate {
 impl Certificate {
     /// Checks shapes, finiteness and triangularity against a schema.
     pub fn check(&self, schema: &Schema) -> Result<()> {
-        let patterns = schema.listed().ok_or_else(|| {
-            Error::Unsupported("a minimum-separation schema has no certificate".into())
-        })?;
+        let patterns = schema
+            .listed()
+            .ok_or_else(|| Error::Unsupported("a minimum-separation schema has no certificate".into()))?;
         if patterns.len() != self.factors.len() {
             let allowed = format!("{} factors, one per pattern", patterns.len());
             return Err(Error::argument("the certificate", allowed, self.factors.len()));

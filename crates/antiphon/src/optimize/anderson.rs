@@ -52,8 +52,7 @@ impl Anderson {
         let m = self.differences.len();
         let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
         let columns: Vec<&[f64]> = self.differences.iter().map(|(_, df)| df.as_slice()).collect();
-        let norms: Vec<f64> =
-            columns.iter().map(|c| dot(c, c).sqrt().max(f64::MIN_POSITIVE)).collect();
+        let norms: Vec<f64> = columns.iter().map(|c| dot(c, c).sqrt().max(f64::MIN_POSITIVE)).collect();
         let mut system = vec![vec![0.0; m + 1]; m];
         for i in 0..m {
             for j in 0..m {

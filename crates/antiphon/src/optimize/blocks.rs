@@ -158,45 +158,48 @@ impl BlockDual {
 
     /// x ← √U-factor·x, that is (⊕ √v_r L_r)·x, or its transpose.
     pub fn apply_factor(&self, x: &mut [f64], transpose: bool) {
-        self.each_block(x, |l, k, part, out| {
-            for i in 0..k {
-                for j in 0..=i {
-                    if transpose {
-                        out[j] += l[i * k + j] * part[i];
-                    } else {
-                        out[i] += l[i * k + j] * part[j];
+        self.each_block(
+            x,
+            |l, k, part, out| {
+                for i in 0..k {
+                    for j in 0..=i {
+                        if transpose {
+                            out[j] += l[i * k + j] * part[i];
+                        } else {
+                            out[i] += l[i * k + j] * part[j];
+                        }
                     }
                 }
-            }
-        }, 0.5);
+            },
+            0.5,
+        );
     }
 
     /// x ← (⊕ √v_r L_r)⁻¹·x, or its transpose.
     pub fn solve_factor(&self, x: &mut [f64], transpose: bool) {
-        self.each_block(x, |l, k, part, out| {
-            out.copy_from_slice(part);
-            if transpose {
-                for i in (0..k).rev() {
-                    out[i] /= l[i * k + i];
-                    for j in 0..i {
-                        out[j] -= l[i * k + j] * out[i];
+        self.each_block(
+            x,
+            |l, k, part, out| {
+                out.copy_from_slice(part);
+                if transpose {
+                    for i in (0..k).rev() {
+                        out[i] /= l[i * k + i];
+                        for j in 0..i {
+                            out[j] -= l[i * k + j] * out[i];
+                        }
+                    }
+                } else {
+                    for i in 0..k {
+                        let sum: f64 = (0..i).map(|j| l[i * k + j] * out[j]).sum();
+                        out[i] = (out[i] - sum) / l[i * k + i];
                     }
                 }
-            } else {
-                for i in 0..k {
-                    let sum: f64 = (0..i).map(|j| l[i * k + j] * out[j]).sum();
-                    out[i] = (out[i] - sum) / l[i * k + i];
-                }
-            }
-        }, -0.5);
+            },
+            -0.5,
+        );
     }
 
-    fn each_block(
-        &self,
-        x: &mut [f64],
-        f: impl Fn(&[f64], usize, &[f64], &mut [f64]),
-        power: f64,
-    ) {
+    fn each_block(&self, x: &mut [f64], f: impl Fn(&[f64], usize, &[f64], &mut [f64]), power: f64) {
         let (mut part, mut out) = (Vec::new(), Vec::new());
         for ((steps, l), v) in self.patterns.iter().zip(&self.factors).zip(&self.scales) {
             part.clear();

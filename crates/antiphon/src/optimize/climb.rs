@@ -88,9 +88,8 @@ impl<'a> Climb<'a> {
         params: &'a Params,
         observer: Observer<'a>,
     ) -> Result<Self> {
-        let patterns = schema
-            .listed()
-            .ok_or_else(|| Error::Unsupported("the schema has no list of patterns".into()))?;
+        let patterns =
+            schema.listed().ok_or_else(|| Error::Unsupported("the schema has no list of patterns".into()))?;
         let engine = Engine::new(schema, workload);
         if params.implicit && matches!(engine, Engine::Dense(_)) {
             return Err(Error::Unsupported(
@@ -121,7 +120,7 @@ impl<'a> Climb<'a> {
     /// Climbs until a mechanism with the requested gap is made; returns it and the number of iterations.
     pub fn run(mut self) -> Result<(Mechanism, usize)> {
         let target = self.params.gap;
-        let error = (0.01 * target).clamp(1e-12, 1e-3);
+        let error = (0.1 * target).clamp(1e-12, 1e-3);
         let mut anderson = Anderson::new(MEMORY);
         let mut attempts = Attempts::new(self.schema, self.workload, self.route());
         // The plain step from the last accepted iterate, to fall back on.

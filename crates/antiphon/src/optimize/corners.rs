@@ -40,30 +40,16 @@ pub fn corners(patterns: &[Vec<usize>]) -> Result<Vec<Corner>> {
     });
     if count > MAX_CORNERS {
         let allowed = format!("in 1..={MAX_CORNERS}");
-        return Err(Error::argument(
-            "the number of corners of all patterns",
-            allowed,
-            count,
-        ));
+        return Err(Error::argument("the number of corners of all patterns", allowed, count));
     }
     let mut all = Vec::with_capacity(count);
     for pattern in patterns {
         for signs in 0..1usize << (pattern.len() - 1) {
             // Bit e − 1 of `signs` is the sign of participation e; participation 0 stays +1.
             let sign = |e: usize| {
-                if ((signs << 1) >> e) & 1 == 1 {
-                    -1.0
-                } else {
-                    1.0
-                }
+                if ((signs << 1) >> e) & 1 == 1 { -1.0 } else { 1.0 }
             };
-            all.push(
-                pattern
-                    .iter()
-                    .enumerate()
-                    .map(|(e, i)| (*i, sign(e)))
-                    .collect(),
-            );
+            all.push(pattern.iter().enumerate().map(|(e, i)| (*i, sign(e))).collect());
         }
     }
     Ok(all)
@@ -94,10 +80,7 @@ pub fn corner_fixed_point(
     }
     let sum = weighted_sum(&corners, &v, a.nrows());
     let mut gram = lagrangian_minimizer(&a, &sum)?;
-    let largest = corners
-        .iter()
-        .map(|u| quadratic_form(u, &gram))
-        .fold(0.0, f64::max);
+    let largest = corners.iter().map(|u| quadratic_form(u, &gram)).fold(0.0, f64::max);
     gram = dense::from_fn(a.nrows(), a.nrows(), |i, j| gram[(i, j)] / largest);
     Ok(CornerFixedPoint {
         lower_bound: dual_bound(&a, sum, v.iter().sum())?,
@@ -112,11 +95,7 @@ pub(super) fn covering_patterns(workload: &Workload, schema: &Schema) -> Result<
     let n = schema.steps();
     if workload.steps() != n {
         let allowed = format!("{n}, the steps of the schema");
-        return Err(Error::argument(
-            "the steps of the workload",
-            allowed,
-            workload.steps(),
-        ));
+        return Err(Error::argument("the steps of the workload", allowed, workload.steps()));
     }
     if n > MAX_SMALL_STEPS {
         let allowed = format!("in 1..={MAX_SMALL_STEPS} for the constraint variants");
@@ -131,11 +110,7 @@ pub(super) fn covering_patterns(workload: &Workload, schema: &Schema) -> Result<
     })?;
     let missing = (0..n).find(|i| patterns.iter().all(|pattern| !pattern.contains(i)));
     match missing {
-        Some(i) => Err(Error::argument(
-            "every step",
-            "in at least one pattern",
-            format!("step {i} in none"),
-        )),
+        Some(i) => Err(Error::argument("every step", "in at least one pattern", format!("step {i} in none"))),
         None => Ok(patterns),
     }
 }
@@ -144,9 +119,7 @@ pub(super) fn covering_patterns(workload: &Workload, schema: &Schema) -> Result<
 pub(super) fn total_squared_error(a: &Matrix, x: &Matrix) -> Result<f64> {
     let mut l = x.clone();
     dense::small_cholesky_in_place(&mut l)?;
-    Ok(dense::squared_norm(
-        &(a * dense::lower_inverse(&l)?.transpose()),
-    ))
+    Ok(dense::squared_norm(&(a * dense::lower_inverse(&l)?.transpose())))
 }
 
 /// The best bound of the dual function on the ray through multipliers with U = `u` and Σv = `total`.
@@ -166,9 +139,7 @@ fn lagrangian_minimizer(a: &Matrix, u: &Matrix) -> Result<Matrix> {
     let (_, sigma, q) = dense::singular_value_decomposition(&(a * &l))?;
     let mut half = dense::lower_inverse(&l)?.transpose() * &q;
     for (j, sigma) in sigma.iter().enumerate() {
-        half.col_as_slice_mut(j)
-            .iter_mut()
-            .for_each(|x| *x *= sigma.sqrt());
+        half.col_as_slice_mut(j).iter_mut().for_each(|x| *x *= sigma.sqrt());
     }
     Ok(&half * half.transpose())
 }
@@ -207,10 +178,7 @@ mod tests {
         assert_eq!(all[3], [(1, 1.0), (4, -1.0), (5, -1.0)]);
         assert_eq!(all[4], [(0, 1.0)]);
         let message = corners(&[(0..14).collect()]).unwrap_err().to_string();
-        assert_eq!(
-            message,
-            "the number of corners of all patterns must be in 1..=4096, got 8192"
-        );
+        assert_eq!(message, "the number of corners of all patterns must be in 1..=4096, got 8192");
     }
 
     #[test]
@@ -218,23 +186,17 @@ mod tests {
         // The literal m×m form: the square root of H_vᵀVH_v has rank n < m.
         let workload = Workload::training(6, 0.95, None).unwrap();
         let schema = Schema::epochs(3, 2).unwrap();
-        let before = corner_fixed_point(&workload, &schema, 3)
-            .unwrap()
-            .multipliers;
-        let after = corner_fixed_point(&workload, &schema, 4)
-            .unwrap()
-            .multipliers;
+        let before = corner_fixed_point(&workload, &schema, 3).unwrap().multipliers;
+        let after = corner_fixed_point(&workload, &schema, 4).unwrap().multipliers;
         let corners = corners(&schema.listed().unwrap()).unwrap();
         let mut h = Matrix::zeros(6, corners.len());
         for (column, u) in corners.iter().enumerate() {
-            u.iter()
-                .for_each(|(i, s)| h[(*i, column)] = s * before[column].sqrt());
+            u.iter().for_each(|(i, s)| h[(*i, column)] = s * before[column].sqrt());
         }
         let (values, vectors) = dense::symmetric_eigen(&dense::gram(&workload.apply(&h))).unwrap();
         for (row, after) in after.iter().enumerate() {
-            let literal: f64 = (0..corners.len())
-                .map(|j| values[j].max(0.0).sqrt() * vectors[(row, j)].powi(2))
-                .sum();
+            let literal: f64 =
+                (0..corners.len()).map(|j| values[j].max(0.0).sqrt() * vectors[(row, j)].powi(2)).sum();
             assert!((literal - after).abs() < 1e-6 * after, "{literal} {after}");
             // The step moves, so that equality is not trivial.
             assert!((before[row] - after).abs() > 1e-4 * after);
@@ -243,20 +205,12 @@ mod tests {
 
     #[test]
     fn the_fixed_point_and_newton_find_the_same_optimum() {
-        for workload in [
-            Workload::prefix_sum(6),
-            Workload::training(6, 0.95, None).unwrap(),
-        ] {
+        for workload in [Workload::prefix_sum(6), Workload::training(6, 0.95, None).unwrap()] {
             let schema = Schema::epochs(3, 2).unwrap();
             let fixed = corner_fixed_point(&workload, &schema, 1000).unwrap();
             let newton = optimize_variant(&workload, &schema, Constraint::Corners, 1e-9).unwrap();
             assert!(fixed.loss >= newton.lower_bound && fixed.lower_bound <= newton.loss);
-            assert!(
-                fixed.loss <= newton.loss * (1.0 + 1e-6),
-                "{} {}",
-                fixed.loss,
-                newton.loss
-            );
+            assert!(fixed.loss <= newton.loss * (1.0 + 1e-6), "{} {}", fixed.loss, newton.loss);
             assert!(fixed.lower_bound >= newton.loss * (1.0 - 1e-6));
             // Corollary 3.1: the optimum is the sum of the multipliers.
             let total: f64 = fixed.multipliers.iter().sum();

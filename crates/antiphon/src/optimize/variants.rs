@@ -63,32 +63,20 @@ pub fn optimize_variant(
     gap: f64,
 ) -> Result<VariantSolution> {
     if !(SMALLEST_GAP..1.0).contains(&gap) {
-        return Err(Error::argument(
-            "gap",
-            format!("in [{SMALLEST_GAP:e}, 1)"),
-            gap,
-        ));
+        return Err(Error::argument("gap", format!("in [{SMALLEST_GAP:e}, 1)"), gap));
     }
     let patterns = covering_patterns(workload, schema)?;
     let problem = Problem::new(&workload.matrix(), half_spaces(&patterns, constraint)?);
     // uᵀXu ≤ 3/4 for this X, for all signs, and its entries are positive.
     let cells = cells(workload.steps());
     let half = 0.5 / schema.max_participations() as f64;
-    let start = cells
-        .iter()
-        .map(|(i, j)| half * (half + f64::from(i == j)))
-        .collect();
+    let start = cells.iter().map(|(i, j)| half * (half + f64::from(i == j))).collect();
     let best = problem.solve(start, gap)?;
-    let shared = cells
-        .iter()
-        .filter(|(i, j)| i != j && share(&patterns, *i, *j));
+    let shared = cells.iter().filter(|(i, j)| i != j && share(&patterns, *i, *j));
     Ok(VariantSolution {
         loss: best.loss,
         lower_bound: best.lower_bound,
-        min_entry: cells
-            .iter()
-            .map(|c| best.gram[*c])
-            .fold(f64::INFINITY, f64::min),
+        min_entry: cells.iter().map(|c| best.gram[*c]).fold(f64::INFINITY, f64::min),
         min_shared_entry: shared.map(|c| best.gram[*c]).reduce(f64::min),
         iterations: best.iterations,
         gram: best.gram,
@@ -96,19 +84,14 @@ pub fn optimize_variant(
 }
 
 fn share(patterns: &[Vec<usize>], i: usize, j: usize) -> bool {
-    patterns
-        .iter()
-        .any(|pattern| pattern.contains(&i) && pattern.contains(&j))
+    patterns.iter().any(|pattern| pattern.contains(&i) && pattern.contains(&j))
 }
 
 /// Everything that `constraint` asks for, as half-spaces.
 fn half_spaces(patterns: &[Vec<usize>], constraint: Constraint) -> Result<Vec<HalfSpace>> {
     let bounded: Vec<Corner> = match constraint {
         Constraint::Corners => corners(patterns)?,
-        _ => patterns
-            .iter()
-            .map(|p| p.iter().map(|i| (*i, 1.0)).collect())
-            .collect(),
+        _ => patterns.iter().map(|p| p.iter().map(|i| (*i, 1.0)).collect()).collect(),
     };
     // 1 − uᵀXu, where X_ij and X_ji are one variable.
     let bound = |u: &Corner| {
@@ -161,20 +144,9 @@ mod tests {
             let workload = Workload::training(6, momentum, None).unwrap();
             let solution = optimize_variant(&workload, &schema, constraint, SMALLEST_GAP).unwrap();
             let near = |value: f64, printed: f64| (value - printed).abs() <= 5e-4;
-            assert!(
-                near(solution.min_entry, min_entry),
-                "{constraint:?}: {}",
-                solution.min_entry
-            );
-            assert!(
-                near(solution.min_shared_entry.unwrap(), min_shared_entry),
-                "{constraint:?}"
-            );
-            assert!(
-                near(solution.loss.sqrt(), error),
-                "{constraint:?}: {}",
-                solution.loss.sqrt()
-            );
+            assert!(near(solution.min_entry, min_entry), "{constraint:?}: {}", solution.min_entry);
+            assert!(near(solution.min_shared_entry.unwrap(), min_shared_entry), "{constraint:?}");
+            assert!(near(solution.loss.sqrt(), error), "{constraint:?}: {}", solution.loss.sqrt());
             assert!(solution.lower_bound <= solution.loss);
             assert!(solution.loss <= solution.lower_bound * (1.0 + SMALLEST_GAP));
         }
@@ -190,15 +162,9 @@ mod tests {
         for constraint in ALL {
             let schema = Schema::every_step(4).unwrap();
             let solution = optimize_variant(&workload, &schema, constraint, 1e-9).unwrap();
-            assert!(
-                (solution.loss / 6.5f64.powi(2) - 1.0).abs() < 1e-9,
-                "{constraint:?}"
-            );
+            assert!((solution.loss / 6.5f64.powi(2) - 1.0).abs() < 1e-9, "{constraint:?}");
             for i in 0..4 {
-                assert!(
-                    (solution.gram[(i, i)] - d[i] / 6.5).abs() < 1e-4,
-                    "{constraint:?}"
-                );
+                assert!((solution.gram[(i, i)] - d[i] / 6.5).abs() < 1e-4, "{constraint:?}");
             }
         }
     }
@@ -208,11 +174,7 @@ mod tests {
         let schemas = [
             Schema::fixed_order(7, 3).unwrap(),
             Schema::fixed_order_at_most(7, 2, 2).unwrap(),
-            Schema::patterns(
-                7,
-                vec![vec![0, 1, 4], vec![1, 2, 3, 4], vec![5], vec![5, 6]],
-            )
-            .unwrap(),
+            Schema::patterns(7, vec![vec![0, 1, 4], vec![1, 2, 3, 4], vec![5], vec![5, 6]]).unwrap(),
         ];
         let workload = Workload::training(7, 0.9, None).unwrap();
         for schema in schemas {
@@ -228,16 +190,10 @@ mod tests {
                         .iter()
                         .enumerate()
                         .flat_map(|i| pattern.iter().enumerate().map(move |j| (i, j)));
-                    pairs
-                        .map(|((e, i), (f, j))| sign(e) * sign(f) * s.gram[(*i, *j)])
-                        .sum()
+                    pairs.map(|((e, i), (f, j))| sign(e) * sign(f) * s.gram[(*i, *j)]).sum()
                 };
                 for pattern in &patterns {
-                    let all_signs = if *constraint == Corners {
-                        1 << pattern.len()
-                    } else {
-                        1
-                    };
+                    let all_signs = if *constraint == Corners { 1 << pattern.len() } else { 1 };
                     assert!((0..all_signs).all(|signs| signed(pattern, signs) <= 1.0 + 1e-14));
                 }
             }
@@ -259,14 +215,9 @@ mod tests {
     fn bad_arguments_are_named_with_range_and_value() {
         let message = |steps: usize, schema: Result<Schema>, gap: f64| {
             let workload = Workload::prefix_sum(steps);
-            optimize_variant(&workload, &schema.unwrap(), NonNegative, gap)
-                .unwrap_err()
-                .to_string()
+            optimize_variant(&workload, &schema.unwrap(), NonNegative, gap).unwrap_err().to_string()
         };
-        assert_eq!(
-            message(4, Schema::single(4), 0.0),
-            "gap must be in [1e-9, 1), got 0"
-        );
+        assert_eq!(message(4, Schema::single(4), 0.0), "gap must be in [1e-9, 1), got 0");
         assert!(message(4, Schema::single(4), f64::NAN).starts_with("gap must be"));
         assert_eq!(
             message(25, Schema::single(25), 1e-6),

@@ -61,19 +61,11 @@ pub(super) fn listed_methods(source: &Source, patterns: &[Vec<usize>]) -> Result
         })
         .collect::<Result<_>>()?;
     let largest = |f: &dyn Fn(&One) -> f64| all.iter().map(f).fold(0.0, f64::max);
-    let bound = |method, kind, value| Bound {
-        value,
-        kind,
-        method,
-    };
+    let bound = |method, kind, value| Bound { value, kind, method };
     let signs = all.iter().all(|one| one.signs);
     let mut found = Vec::new();
     if signs {
-        found.push(bound(
-            Method::NonNegative,
-            Kind::Exact,
-            largest(&|one| one.absolute),
-        ));
+        found.push(bound(Method::NonNegative, Kind::Exact, largest(&|one| one.absolute)));
     }
     let elliptope = PatternBounds {
         lower: largest(&|one| one.elliptope.lower),
@@ -88,31 +80,18 @@ pub(super) fn listed_methods(source: &Source, patterns: &[Vec<usize>]) -> Result
         }
     }
     if all.iter().all(|one| one.scalar.is_some()) {
-        let scalar = |f: &dyn Fn(&brute::ScalarMaximum) -> f64| {
-            largest(&|one| one.scalar.as_ref().map_or(0.0, f))
-        };
+        let scalar =
+            |f: &dyn Fn(&brute::ScalarMaximum) -> f64| largest(&|one| one.scalar.as_ref().map_or(0.0, f));
         let (lower, upper) = (scalar(&|s| s.lower), scalar(&|s| s.upper));
         // Signs are enough for vectors where k ≤ 2 or X_π ≥ 0 up to signs (paper, appendix "From scalar to
         // vector contributions").
-        let (kind, value) = if signs {
-            (Kind::Exact, upper)
-        } else {
-            (Kind::LowerBound, lower)
-        };
+        let (kind, value) = if signs { (Kind::Exact, upper) } else { (Kind::LowerBound, lower) };
         found.push(bound(Method::ScalarBruteForce, kind, value));
         let value = grothendieck(upper);
         found.push(bound(Method::Grothendieck, Kind::UpperBound, value));
     }
-    found.push(bound(
-        Method::AbsoluteSums,
-        Kind::UpperBound,
-        largest(&|one| one.absolute),
-    ));
-    found.push(bound(
-        Method::Spectral,
-        Kind::UpperBound,
-        largest(&|one| one.spectral),
-    ));
+    found.push(bound(Method::AbsoluteSums, Kind::UpperBound, largest(&|one| one.absolute)));
+    found.push(bound(Method::Spectral, Kind::UpperBound, largest(&|one| one.spectral)));
     Ok(found)
 }
 

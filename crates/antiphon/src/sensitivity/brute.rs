@@ -30,11 +30,7 @@ pub fn scalar_squared(x: &Matrix) -> Result<ScalarMaximum> {
         return Err(Error::argument(
             "the size of a pattern for the brute force over signs",
             format!("in 1..={LARGEST}"),
-            if x.ncols() == k {
-                k.to_string()
-            } else {
-                format!("{}×{}", k, x.ncols())
-            },
+            if x.ncols() == k { k.to_string() } else { format!("{}×{}", k, x.ncols()) },
         ));
     }
     let entry = |i: usize, j: usize| x[(i.max(j), i.min(j))];
@@ -51,10 +47,7 @@ pub fn scalar_squared(x: &Matrix) -> Result<ScalarMaximum> {
         value += 4.0 * (row[i] - signs[i] * fields[i]);
         signs[i] = -signs[i];
         let change = 2.0 * signs[i];
-        fields
-            .iter_mut()
-            .zip(row)
-            .for_each(|(f, x)| *f += change * x);
+        fields.iter_mut().zip(row).for_each(|(f, x)| *f += change * x);
         if t % REFRESH == 0 {
             value = refresh(&rows, &signs, &mut fields);
         }
@@ -62,9 +55,7 @@ pub fn scalar_squared(x: &Matrix) -> Result<ScalarMaximum> {
             (best, best_code) = (value, t ^ (t >> 1));
         }
     }
-    let signs: Vec<f64> = (0..k)
-        .map(|i| if best_code >> i & 1 == 1 { -1.0 } else { 1.0 })
-        .collect();
+    let signs: Vec<f64> = (0..k).map(|i| if best_code >> i & 1 == 1 { -1.0 } else { 1.0 }).collect();
     let absolute = column_sums(k, |i, j| entry(i, j).abs());
     // T updates since the last refresh. After t of them Xs is off by (k + 2t)u of a row's absolute sum, the
     // next update adds four times that and 13u of its own: (4T² + 4kT + 17T)u in all, and 2k·u once.
@@ -104,10 +95,7 @@ mod tests {
                 expected = expected.max(column_sums(k, |i, j| sign(i) * x[(i, j)] * sign(j)));
             }
             let found = scalar_squared(&x).unwrap();
-            assert!(
-                found.lower <= expected && expected <= found.upper,
-                "{k}: {found:?} {expected}"
-            );
+            assert!(found.lower <= expected && expected <= found.upper, "{k}: {found:?} {expected}");
             assert!(found.upper - found.lower < 1e-10 * expected);
             let s: Vec<f64> = found.signs.iter().map(|s| f64::from(*s)).collect();
             let reached = column_sums(k, |i, j| s[i] * x[(i, j)] * s[j]);
@@ -118,9 +106,7 @@ mod tests {
     #[test]
     fn twenty_is_the_limit() {
         assert_eq!(
-            scalar_squared(&dense::identity(21))
-                .unwrap_err()
-                .to_string(),
+            scalar_squared(&dense::identity(21)).unwrap_err().to_string(),
             "the size of a pattern for the brute force over signs must be in 1..=20, got 21"
         );
         assert!((scalar_squared(&dense::identity(20)).unwrap().upper - 20.0).abs() < 1e-9);

@@ -60,11 +60,7 @@ fn check_block(x: &Matrix) -> Result<()> {
     let k = x.nrows();
     if k == 0 || x.ncols() != k {
         let value = format!("{}×{}", x.nrows(), x.ncols());
-        return Err(Error::argument(
-            "the gram matrix of a pattern",
-            "square and not empty",
-            value,
-        ));
+        return Err(Error::argument("the gram matrix of a pattern", "square and not empty", value));
     }
     for j in 0..k {
         for i in j..k {
@@ -73,11 +69,7 @@ fn check_block(x: &Matrix) -> Result<()> {
                 return Err(Error::argument(name(), "finite", x[(i, j)]));
             }
             if i == j && x[(i, j)] < 0.0 {
-                return Err(Error::argument(
-                    name(),
-                    "non-negative (on the diagonal)",
-                    x[(i, j)],
-                ));
+                return Err(Error::argument(name(), "non-negative (on the diagonal)", x[(i, j)]));
             }
         }
     }
@@ -96,11 +88,7 @@ pub(super) fn pattern_above(x: &Matrix, tolerance: f64, floor: f64) -> PatternBo
     let absolute = PatternBounds {
         lower: if exact { sum * (1.0 - rounding) } else { 0.0 },
         upper: sum * (1.0 + rounding),
-        method: if exact {
-            Method::NonNegative
-        } else {
-            Method::AbsoluteSums
-        },
+        method: if exact { Method::NonNegative } else { Method::AbsoluteSums },
     };
     if exact || absolute.upper < floor || !sum.is_finite() {
         return absolute;
@@ -109,10 +97,7 @@ pub(super) fn pattern_above(x: &Matrix, tolerance: f64, floor: f64) -> PatternBo
     if elliptope.upper <= absolute.upper {
         elliptope
     } else {
-        PatternBounds {
-            lower: elliptope.lower,
-            ..absolute
-        }
+        PatternBounds { lower: elliptope.lower, ..absolute }
     }
 }
 
@@ -156,9 +141,7 @@ pub(super) fn elliptope(x: &Matrix, tolerance: f64, floor: f64) -> PatternBounds
     let trace: f64 = (0..k).map(|i| x[(i, i)]).sum();
     let rounding = 2.0 * k as f64 * f64::EPSILON;
     let (trace_down, trace_up) = (trace * (1.0 - rounding), trace * (1.0 + rounding));
-    let largest = (0..k)
-        .flat_map(|j| (0..j).map(move |i| entry(i, j).abs()))
-        .fold(0.0, f64::max);
+    let largest = (0..k).flat_map(|j| (0..j).map(move |i| entry(i, j).abs())).fold(0.0, f64::max);
     let total = |lower: f64, upper: f64| PatternBounds {
         // R = I always gives the trace.
         lower: trace_down + lower.max(0.0),
@@ -219,10 +202,7 @@ mod tests {
             let x = hard_gram(&mut noise, number, k);
             for found in [pattern_squared(&x, 2e-9).unwrap(), elliptope(&x, 2e-9, 0.0)] {
                 let gap = (found.upper - found.lower) / found.lower;
-                assert!(
-                    (0.0..1e-8).contains(&gap),
-                    "{number}, k = {k}: {found:?}, gap {gap:e}"
-                );
+                assert!((0.0..1e-8).contains(&gap), "{number}, k = {k}: {found:?}, gap {gap:e}");
             }
         }
     }
@@ -232,10 +212,7 @@ mod tests {
         let mut noise = Noise(2);
         for k in [3, 8, 21] {
             let found = pattern_squared(&random_gram(&mut noise, k, k), 0.0).unwrap();
-            assert!(
-                found.lower <= found.upper && found.upper < found.lower * (1.0 + 1e-10),
-                "{found:?}"
-            );
+            assert!(found.lower <= found.upper && found.upper < found.lower * (1.0 + 1e-10), "{found:?}");
         }
     }
 
@@ -301,10 +278,7 @@ mod tests {
                 width /= if level == 0 { 90.0 } else { 8.0 };
             }
             let found = elliptope(&x, 1e-10, 0.0);
-            assert!(
-                best <= found.upper && found.lower <= best * (1.0 + 1e-9),
-                "{best} {found:?}"
-            );
+            assert!(best <= found.upper && found.lower <= best * (1.0 + 1e-9), "{best} {found:?}");
         }
     }
 
@@ -342,14 +316,8 @@ mod tests {
         for scale in [2f64.powi(600), 2f64.powi(-600), 1e-100, 3.0] {
             let scaled = dense::from_fn(7, 7, |i, j| scale * x[(i, j)]);
             let found = pattern_squared(&scaled, 2e-9).unwrap();
-            assert!(
-                (found.upper / scale / one.upper - 1.0).abs() < 1e-8,
-                "{scale}"
-            );
-            assert!(
-                (found.lower / scale / one.lower - 1.0).abs() < 1e-8,
-                "{scale}"
-            );
+            assert!((found.upper / scale / one.upper - 1.0).abs() < 1e-8, "{scale}");
+            assert!((found.lower / scale / one.lower - 1.0).abs() < 1e-8, "{scale}");
         }
     }
 
@@ -370,21 +338,14 @@ mod tests {
         let full = elliptope(&x, 2e-9, 0.0);
         let early = pattern_above(&x, 2e-9, 1.01 * full.upper);
         assert!(early.upper < 1.01 * full.upper && early.upper >= full.lower);
-        assert!(
-            early.upper - early.lower > 1e-6 * early.upper,
-            "{early:?} was not early"
-        );
+        assert!(early.upper - early.lower > 1e-6 * early.upper, "{early:?} was not early");
     }
 
     #[test]
     fn bad_blocks_are_refused() {
         let message = |x: Matrix| pattern_squared(&x, 0.0).unwrap_err().to_string();
         assert_eq!(
-            message(dense::from_fn(2, 2, |i, j| if i > j {
-                f64::NAN
-            } else {
-                1.0
-            })),
+            message(dense::from_fn(2, 2, |i, j| if i > j { f64::NAN } else { 1.0 })),
             "entry (1, 0) of the gram matrix of a pattern must be finite, got NaN"
         );
         assert_eq!(

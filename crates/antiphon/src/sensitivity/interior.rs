@@ -55,10 +55,7 @@ pub(super) fn solve(
     let absolute: f64 = column_sums(k, |i, j| e[(i, j)].abs());
     let mut factor = slack_factor(e, &w)?;
     cholesky(r.clone())?;
-    let mut best = Bracket {
-        lower: 0.0,
-        upper: f64::INFINITY,
-    };
+    let mut best = Bracket { lower: 0.0, upper: f64::INFINITY };
     let mut centring = 0.3;
     for iteration in 0..=MOST_ITERATIONS {
         let sum: f64 = w.iter().sum();
@@ -143,11 +140,7 @@ fn longest<T>(attempt: impl Fn(f64) -> Option<T>) -> Option<(f64, T)> {
 /// The Cholesky factor of Diag(w) − E, or nothing where that is not positive definite.
 pub(super) fn slack_factor(e: &Matrix, w: &[f64]) -> Option<Matrix> {
     let k = w.len();
-    cholesky(dense::from_fn(
-        k,
-        k,
-        |i, j| if i == j { w[i] } else { -e[(i, j)] },
-    ))
+    cholesky(dense::from_fn(k, k, |i, j| if i == j { w[i] } else { -e[(i, j)] }))
 }
 
 fn cholesky(mut m: Matrix) -> Option<Matrix> {
@@ -156,9 +149,7 @@ fn cholesky(mut m: Matrix) -> Option<Matrix> {
     } else {
         dense::cholesky_in_place(&mut m).ok()?;
     }
-    (0..m.nrows())
-        .all(|i| m[(i, i)] > 0.0 && m[(i, i)].is_finite())
-        .then_some(m)
+    (0..m.nrows()).all(|i| m[(i, i)] > 0.0 && m[(i, i)].is_finite()).then_some(m)
 }
 
 /// (LLᵀ)⁻¹. Small ones by hand on the calling thread, where patterns already run in parallel.
@@ -176,10 +167,7 @@ fn inverse(l: &Matrix) -> Option<Matrix> {
         row[p] = 1.0;
         let scale = 1.0 / l[(p, p)];
         let column = rows.col_as_slice_mut(p);
-        column
-            .iter_mut()
-            .zip(&row[..=p])
-            .for_each(|(x, y)| *x = scale * y);
+        column.iter_mut().zip(&row[..=p]).for_each(|(x, y)| *x = scale * y);
     }
     // L⁻ᵀL⁻¹ = Σ_p row_p row_pᵀ.
     let mut inverse = Matrix::zeros(k, k);
@@ -219,9 +207,7 @@ fn add_columns(sum: &mut [f64], m: &Matrix, columns: Range<usize>, weight: impl 
     }
     for p in p..columns.end {
         let x = weight(p);
-        sum.iter_mut()
-            .zip(m.col_as_slice(p))
-            .for_each(|(sum, a)| *sum += x * a);
+        sum.iter_mut().zip(m.col_as_slice(p)).for_each(|(sum, a)| *sum += x * a);
     }
 }
 
@@ -234,11 +220,7 @@ fn unit_diagonal(mut r: Matrix) -> Option<Matrix> {
     }
     for j in 0..k {
         for i in 0..k {
-            r[(i, j)] = if i == j {
-                1.0
-            } else {
-                r[(i, j)] * (inverse[i] * inverse[j])
-            };
+            r[(i, j)] = if i == j { 1.0 } else { r[(i, j)] * (inverse[i] * inverse[j]) };
         }
     }
     Some(r)
@@ -267,9 +249,7 @@ pub(super) fn column_sums(k: usize, f: impl Fn(usize, usize) -> f64) -> f64 {
 /// Row sums of |E| make Diag(w) − E diagonally dominant; the little more makes it strict.
 pub(super) fn cold_start(e: &Matrix) -> (Vec<f64>, Matrix) {
     let k = e.nrows();
-    let rows: Vec<f64> = (0..k)
-        .map(|j| (0..k).map(|i| e[(i, j)].abs()).sum())
-        .collect();
+    let rows: Vec<f64> = (0..k).map(|j| (0..k).map(|i| e[(i, j)].abs()).sum()).collect();
     let mean = rows.iter().sum::<f64>() / k as f64;
     let w = rows.iter().map(|row| 1.1 * row + 0.1 * mean).collect();
     (w, dense::identity(k))

@@ -26,11 +26,9 @@ use rayon::prelude::*;
 /// The parts of a minimum-separation schema: (b, k).
 fn parts(schema: &Schema) -> (usize, usize) {
     match schema {
-        Schema::MinSeparation {
-            min_separation,
-            max_participations,
-            ..
-        } => (*min_separation, *max_participations),
+        Schema::MinSeparation { min_separation, max_participations, .. } => {
+            (*min_separation, *max_participations)
+        }
         _ => unreachable!("every other schema lists its patterns"),
     }
 }
@@ -46,30 +44,16 @@ pub(super) fn squared(x: &Matrix, schema: &Schema) -> (PatternBounds, Vec<usize>
     }
     let (rows, chain) = chain_of_row_sums(x, b, k);
     let majorant = monotone_majorant(x, b, k);
-    let (upper, method) = if majorant <= rows {
-        (majorant, Method::MonotoneMajorant)
-    } else {
-        (rows, Method::ChainOfRowSums)
-    };
+    let (upper, method) =
+        if majorant <= rows { (majorant, Method::MonotoneMajorant) } else { (rows, Method::ChainOfRowSums) };
     let lower = likely_patterns(x, schema, [chain, heaviest.clone()]);
-    (
-        PatternBounds {
-            lower,
-            upper,
-            method,
-        },
-        heaviest,
-    )
+    (PatternBounds { lower, upper, method }, heaviest)
 }
 
 /// Every method, on the squares.
 pub(super) fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
     let (b, k) = parts(schema);
-    let bound = |method, kind, value| Bound {
-        value,
-        kind,
-        method,
-    };
+    let bound = |method, kind, value| Bound { value, kind, method };
     let mut found = Vec::new();
     if is_banded(x, b) {
         let value = banded(x, b, k).upper;
@@ -81,11 +65,7 @@ pub(super) fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
     found.push(bound(Method::Elliptope, Kind::LowerBound, lower));
     found.push(bound(Method::ChainOfRowSums, Kind::UpperBound, rows));
     found.push(bound(Method::MonotoneMajorant, Kind::UpperBound, majorant));
-    found.push(bound(
-        Method::Spectral,
-        Kind::UpperBound,
-        bounds::spectral(x, k)?,
-    ));
+    found.push(bound(Method::Spectral, Kind::UpperBound, bounds::spectral(x, k)?));
     Ok(found)
 }
 
@@ -165,10 +145,7 @@ fn chain_of_row_sums(x: &Matrix, b: usize, k: usize) -> (f64, Vec<usize>) {
         let split = |c: usize| last(&tables.0, c) + last(&tables.1, others - c);
         x[(i, i)] + (0..k).map(split).fold(0.0, f64::max)
     };
-    let weights: Vec<f64> = (0..n)
-        .into_par_iter()
-        .map_init(|| (Vec::new(), Vec::new()), weight)
-        .collect();
+    let weights: Vec<f64> = (0..n).into_par_iter().map_init(|| (Vec::new(), Vec::new()), weight).collect();
     let (value, chain) = best_chain(&weights, b, k);
     (value * (1.0 + rounding(k)), chain)
 }
@@ -202,11 +179,7 @@ fn monotone_majorant(x: &Matrix, b: usize, k: usize) -> f64 {
 /// The largest lower bound among the fixed-order patterns r, r + b, r + 2b, … and those given.
 fn likely_patterns<const N: usize>(x: &Matrix, schema: &Schema, given: [Vec<usize>; N]) -> f64 {
     let (b, k) = parts(schema);
-    let fixed = Schema::FixedOrder {
-        steps: x.nrows(),
-        steps_per_epoch: b,
-        max_participations: k,
-    };
+    let fixed = Schema::FixedOrder { steps: x.nrows(), steps_per_epoch: b, max_participations: k };
     let mut patterns = fixed.listed().unwrap_or_default();
     patterns.extend(given.into_iter().filter(|chain| !chain.is_empty()));
     patterns
@@ -226,22 +199,11 @@ mod tests {
         all_patterns(x.nrows(), b, k)
             .iter()
             .map(|pattern| exact::pattern_above(&dense::principal(x, pattern), TOLERANCE, 0.0))
-            .fold((0.0, 0.0), |(low, high), one| {
-                (one.lower.max(low), one.upper.max(high))
-            })
+            .fold((0.0, 0.0), |(low, high), one| (one.lower.max(low), one.upper.max(high)))
     }
 
     fn schemas() -> impl Iterator<Item = (usize, usize, usize)> {
-        [
-            (1, 1, 1),
-            (6, 1, 4),
-            (9, 2, 3),
-            (10, 3, 4),
-            (11, 4, 2),
-            (12, 5, 3),
-            (7, 7, 1),
-        ]
-        .into_iter()
+        [(1, 1, 1), (6, 1, 4), (9, 2, 3), (10, 3, 4), (11, 4, 2), (12, 5, 3), (7, 7, 1)].into_iter()
     }
 
     #[test]
@@ -263,9 +225,7 @@ mod tests {
     #[test]
     fn one_entry_at_the_separation_itself_is_not_banded() {
         let entry = |distance: usize| {
-            dense::from_fn(6, 6, |i, j| {
-                f64::from(i == j || (i.abs_diff(j) == distance && i + j < 6))
-            })
+            dense::from_fn(6, 6, |i, j| f64::from(i == j || (i.abs_diff(j) == distance && i + j < 6)))
         };
         assert!(is_banded(&entry(2), 3));
         assert!(!is_banded(&entry(3), 3));
@@ -281,10 +241,7 @@ mod tests {
                 let x = random_gram(&mut noise, rows, n);
                 let (low, high) = enumerated(&x, b, k);
                 let (found, _) = squared(&x, &schema);
-                assert!(
-                    found.lower <= high && low <= found.upper,
-                    "{n} {b} {k}: {found:?} {low}"
-                );
+                assert!(found.lower <= high && low <= found.upper, "{n} {b} {k}: {found:?} {low}");
                 assert!(low <= chain_of_row_sums(&x, b, k).0);
                 assert!(low <= monotone_majorant(&x, b, k));
                 assert!(low <= bounds::spectral(&x, k).unwrap());
@@ -331,10 +288,7 @@ mod tests {
         for (n, b, k) in schemas() {
             let weights: Vec<f64> = (0..n).map(|_| noise.uniform()).collect();
             let sum = |pattern: &[usize]| pattern.iter().map(|i| weights[*i]).sum::<f64>();
-            let expected = all_patterns(n, b, k)
-                .iter()
-                .map(|p| sum(p))
-                .fold(0.0, f64::max);
+            let expected = all_patterns(n, b, k).iter().map(|p| sum(p)).fold(0.0, f64::max);
             let (value, chain) = best_chain(&weights, b, k);
             assert!((value - expected).abs() < 1e-14 && (sum(&chain) - expected).abs() < 1e-14);
             assert!(chain.len() <= k && chain.windows(2).all(|pair| pair[1] - pair[0] >= b));

@@ -29,9 +29,7 @@ impl Ascent {
     pub(super) fn new(matrix: &Matrix) -> Self {
         let k = matrix.nrows();
         // At least √(2k) + 1, rounded up to whole vector registers; more dimensions do no harm.
-        let m = ((2.0 * k as f64).sqrt().ceil() as usize + 1)
-            .min(k)
-            .next_multiple_of(4);
+        let m = ((2.0 * k as f64).sqrt().ceil() as usize + 1).min(k).next_multiple_of(4);
         let mut e = vec![0.0; k * k];
         for i in 0..k {
             for j in 0..k {
@@ -43,9 +41,7 @@ impl Ascent {
         let mut g = vec![0.0; k * m];
         for g in g.chunks_exact_mut(m) {
             for x in g.iter_mut() {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 *x = (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
             }
             let norm = g.iter().map(|x| x * x).sum::<f64>().sqrt();
@@ -66,10 +62,7 @@ impl Ascent {
     fn pull(&mut self, i: usize) -> f64 {
         let (k, m) = (self.k, self.m);
         self.pull.fill(0.0);
-        for (e, g) in self.e[i * k..(i + 1) * k]
-            .iter()
-            .zip(self.g.chunks_exact(m))
-        {
+        for (e, g) in self.e[i * k..(i + 1) * k].iter().zip(self.g.chunks_exact(m)) {
             for (p, g) in self.pull.iter_mut().zip(g) {
                 *p += e * g;
             }
@@ -84,9 +77,7 @@ impl Ascent {
             // A row of zeros (or one so small that it does not matter) leaves g_i where it is.
             if norm > 1e-150 {
                 let g = &mut self.g[i * self.m..(i + 1) * self.m];
-                g.iter_mut()
-                    .zip(&self.pull)
-                    .for_each(|(g, p)| *g = p / norm);
+                g.iter_mut().zip(&self.pull).for_each(|(g, p)| *g = p / norm);
             }
         }
     }
@@ -110,19 +101,14 @@ impl Ascent {
         let margin = (1.0 + interior::cholesky_margin(self.k)) * (1.0 + 2.0 * k * f64::EPSILON);
         // The bracket is monotone in the shift: take the largest power of two that is still enough.
         let upper = |shift: f64| sum * (1.0 + shift) * margin;
-        let shift = (2..44)
-            .map(|p| 0.5f64.powi(p))
-            .find(|shift| enough(upper(*shift)))?;
+        let shift = (2..44).map(|p| 0.5f64.powi(p)).find(|shift| enough(upper(*shift)))?;
         interior::slack_factor(e, &self.lifted(shift)).map(|_| upper(shift))
     }
 
     /// w raised to (1 + shift)·Σw in sum: half in proportion to w, half uniform, so that a zero w_i rises as well.
     fn lifted(&self, shift: f64) -> Vec<f64> {
         let mean = self.w.iter().sum::<f64>() / self.k as f64;
-        self.w
-            .iter()
-            .map(|w| w + 0.5 * shift * (w + mean))
-            .collect()
+        self.w.iter().map(|w| w + 0.5 * shift * (w + mean)).collect()
     }
 
     /// An interior point near the present one: w raised until it is feasible and four times as far again,
@@ -167,9 +153,7 @@ mod tests {
         }
         let dual: f64 = ascent.w.iter().sum();
         assert!((dual - last).abs() < 1e-10 * last, "{dual} {last}");
-        let upper = ascent
-            .upper_if(&e, |upper| upper < last * (1.0 + 1e-8))
-            .unwrap();
+        let upper = ascent.upper_if(&e, |upper| upper < last * (1.0 + 1e-8)).unwrap();
         assert!(last <= upper && upper < last * (1.0 + 1e-8));
     }
 
@@ -181,10 +165,7 @@ mod tests {
         ascent.sweep();
         ascent.evaluate();
         let sum: f64 = ascent.w.iter().sum();
-        assert_eq!(
-            ascent.upper_if(&e, |upper| upper < sum * (1.0 + 1e-6)),
-            None
-        );
+        assert_eq!(ascent.upper_if(&e, |upper| upper < sum * (1.0 + 1e-6)), None);
     }
 
     #[test]

@@ -125,11 +125,7 @@ pub struct Sensitivity {
 impl Sensitivity {
     /// [`Kind::Exact`] where the ends meet to [`EXACT_TO`], otherwise [`Kind::UpperBound`].
     pub fn kind(&self) -> Kind {
-        if self.upper <= self.lower * (1.0 + EXACT_TO) {
-            Kind::Exact
-        } else {
-            Kind::UpperBound
-        }
+        if self.upper <= self.lower * (1.0 + EXACT_TO) { Kind::Exact } else { Kind::UpperBound }
     }
 
     /// From bounds on the square of the sensitivity of a matrix that was divided by `scale`.
@@ -149,10 +145,7 @@ impl Sensitivity {
 /// otherwise under minimum separation a bracket, which may still be tight.
 pub fn sensitivity_of_gram(x: &Matrix, schema: &Schema) -> Result<Sensitivity> {
     let source = Source::gram(x, schema)?;
-    Ok(Sensitivity::from_squared(
-        source.squared(schema),
-        source.sensitivity_scale,
-    ))
+    Ok(Sensitivity::from_squared(source.squared(schema), source.sensitivity_scale))
 }
 
 /// The sensitivity of an encoder C, with one column per step and any number of rows.
@@ -161,10 +154,7 @@ pub fn sensitivity_of_gram(x: &Matrix, schema: &Schema) -> Result<Sensitivity> {
 /// lists its patterns, only the blocks C_πᵀC_π are formed.
 pub fn sensitivity_of_encoder(c: &Matrix, schema: &Schema) -> Result<Sensitivity> {
     let source = Source::encoder(c, schema)?;
-    Ok(Sensitivity::from_squared(
-        source.squared(schema),
-        source.sensitivity_scale,
-    ))
+    Ok(Sensitivity::from_squared(source.squared(schema), source.sensitivity_scale))
 }
 
 /// The sensitivity by every method that applies, each with what it proves about vector contributions.
@@ -179,11 +169,7 @@ pub fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
         None => min_sep::all_methods(&source.full_gram(), schema)?,
     };
     let root = |bound: Bound| {
-        let away = if bound.kind == Kind::LowerBound {
-            -f64::EPSILON
-        } else {
-            f64::EPSILON
-        };
+        let away = if bound.kind == Kind::LowerBound { -f64::EPSILON } else { f64::EPSILON };
         let value = bound.value.max(0.0).sqrt() * (1.0 + away) * source.sensitivity_scale;
         Bound { value, ..bound }
     };
@@ -209,20 +195,13 @@ mod tests {
         let schema = Schema::every_step(3).unwrap();
         let c = counterexample();
         let found = sensitivity_of_encoder(&c, &schema).unwrap();
-        assert_eq!(
-            (found.kind(), found.method),
-            (Kind::Exact, Method::Elliptope)
-        );
+        assert_eq!((found.kind(), found.method), (Kind::Exact, Method::Elliptope));
         assert!(found.lower <= 1.060_660_171_779_821_2 && found.upper >= 1.060_660_171_779_821_2);
         let all = all_methods(&dense::gram(&c), &schema).unwrap();
         let expected = [
             (Method::Elliptope, Kind::Exact, 1.125f64.sqrt()),
             (Method::ScalarBruteForce, Kind::LowerBound, 1.0),
-            (
-                Method::Grothendieck,
-                Kind::UpperBound,
-                std::f64::consts::FRAC_PI_2.sqrt(),
-            ),
+            (Method::Grothendieck, Kind::UpperBound, std::f64::consts::FRAC_PI_2.sqrt()),
             (Method::AbsoluteSums, Kind::UpperBound, 1.5f64.sqrt()),
             (Method::Spectral, Kind::UpperBound, 1.125f64.sqrt()),
         ];
@@ -238,30 +217,16 @@ mod tests {
         let mut noise = Noise(21);
         let pairs = random_gram(&mut noise, 6, 6);
         let positive = dense::from_fn(6, 6, |i, j| 1.0 / (1.0 + i.abs_diff(j) as f64));
-        for (x, schema) in [
-            (pairs, Schema::epochs(2, 3).unwrap()),
-            (positive, Schema::every_step(6).unwrap()),
-        ] {
+        for (x, schema) in
+            [(pairs, Schema::epochs(2, 3).unwrap()), (positive, Schema::every_step(6).unwrap())]
+        {
             let all = all_methods(&x, &schema).unwrap();
-            let exact: Vec<&Bound> = all
-                .iter()
-                .filter(|bound| bound.kind == Kind::Exact)
-                .collect();
+            let exact: Vec<&Bound> = all.iter().filter(|bound| bound.kind == Kind::Exact).collect();
             let methods: Vec<Method> = exact.iter().map(|bound| bound.method).collect();
-            assert_eq!(
-                methods,
-                [
-                    Method::NonNegative,
-                    Method::Elliptope,
-                    Method::ScalarBruteForce
-                ]
-            );
+            assert_eq!(methods, [Method::NonNegative, Method::Elliptope, Method::ScalarBruteForce]);
             let truth = sensitivity_of_gram(&x, &schema).unwrap();
             for bound in &exact {
-                assert!(
-                    (bound.value / truth.upper - 1.0).abs() < 1e-8,
-                    "{bound:?} {truth:?}"
-                );
+                assert!((bound.value / truth.upper - 1.0).abs() < 1e-8, "{bound:?} {truth:?}");
             }
         }
     }
@@ -283,18 +248,11 @@ mod tests {
                 let gram = sensitivity_of_gram(&x, &schema).unwrap();
                 assert_eq!((encoder.kind(), gram.kind()), (Kind::Exact, Kind::Exact));
                 assert!((encoder.upper / gram.upper - 1.0).abs() < 1e-8);
-                let slow = schema
-                    .listed()
-                    .unwrap()
-                    .iter()
-                    .fold(0.0f64, |worst, pattern| {
-                        let block = dense::principal(&x, pattern);
-                        worst.max(exact::elliptope(&block, TOLERANCE, 0.0).upper)
-                    });
-                assert!(
-                    (gram.upper / slow.sqrt() - 1.0).abs() < 1e-8,
-                    "{gram:?} {slow}"
-                );
+                let slow = schema.listed().unwrap().iter().fold(0.0f64, |worst, pattern| {
+                    let block = dense::principal(&x, pattern);
+                    worst.max(exact::elliptope(&block, TOLERANCE, 0.0).upper)
+                });
+                assert!((gram.upper / slow.sqrt() - 1.0).abs() < 1e-8, "{gram:?} {slow}");
             }
         }
     }
@@ -315,19 +273,13 @@ mod tests {
             let c = dense::from_fn(3, 3, |i, j| scale * counterexample()[(i, j)]);
             let found = sensitivity_of_encoder(&c, &schema).unwrap();
             assert_eq!(found.kind(), Kind::Exact);
-            assert!(
-                (found.upper / scale / 1.125f64.sqrt() - 1.0).abs() < 1e-8,
-                "{scale}: {found:?}"
-            );
+            assert!((found.upper / scale / 1.125f64.sqrt() - 1.0).abs() < 1e-8, "{scale}: {found:?}");
             let x = dense::from_fn(3, 3, |i, j| scale * dense::gram(&counterexample())[(i, j)]);
             let found = sensitivity_of_gram(&x, &schema).unwrap();
             assert!((found.upper / scale.sqrt() / 1.125f64.sqrt() - 1.0).abs() < 1e-8);
         }
         let found = sensitivity_of_encoder(&Matrix::zeros(2, 3), &schema).unwrap();
-        assert_eq!(
-            (found.lower, found.upper, found.kind()),
-            (0.0, 0.0, Kind::Exact)
-        );
+        assert_eq!((found.lower, found.upper, found.kind()), (0.0, 0.0, Kind::Exact));
     }
 
     #[test]
@@ -359,15 +311,8 @@ mod tests {
 
     #[test]
     fn kinds_and_methods_have_stable_names() {
-        let bound = Bound {
-            value: 1.0,
-            kind: Kind::UpperBound,
-            method: Method::ScalarBruteForce,
-        };
+        let bound = Bound { value: 1.0, kind: Kind::UpperBound, method: Method::ScalarBruteForce };
         let text = serde_json::to_string(&bound).unwrap();
-        assert_eq!(
-            text,
-            r#"{"value":1.0,"kind":"upper","method":"scalar-brute-force"}"#
-        );
+        assert_eq!(text, r#"{"value":1.0,"kind":"upper","method":"scalar-brute-force"}"#);
     }
 }

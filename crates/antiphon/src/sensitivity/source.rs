@@ -32,12 +32,7 @@ impl<'a> Source<'a> {
             return Err(Error::argument("the encoder", allowed, value));
         }
         let scale = power_of_two(largest_entry(c, "the encoder")?);
-        Ok(Source {
-            matrix: c,
-            encoder: true,
-            scale,
-            sensitivity_scale: scale,
-        })
+        Ok(Source { matrix: c, encoder: true, scale, sensitivity_scale: scale })
     }
 
     pub(super) fn gram(x: &'a Matrix, schema: &Schema) -> Result<Self> {
@@ -51,11 +46,7 @@ impl<'a> Source<'a> {
         for j in 0..n {
             if x[(j, j)] < 0.0 {
                 let name = format!("entry ({j}, {j}) of the gram matrix");
-                return Err(Error::argument(
-                    name,
-                    "non-negative (on the diagonal)",
-                    x[(j, j)],
-                ));
+                return Err(Error::argument(name, "non-negative (on the diagonal)", x[(j, j)]));
             }
             for i in 0..j {
                 // Halves, since the difference of two finite numbers may overflow.
@@ -68,12 +59,7 @@ impl<'a> Source<'a> {
         }
         // An even exponent, so that the root of the scale is a power of two as well.
         let root = power_of_two(largest.sqrt());
-        Ok(Source {
-            matrix: x,
-            encoder: false,
-            scale: root * root,
-            sensitivity_scale: root,
-        })
+        Ok(Source { matrix: x, encoder: false, scale: root * root, sensitivity_scale: root })
     }
 
     /// X_π of the divided matrix, and how much the rounding in forming it can change tr(X_π R).
@@ -124,17 +110,9 @@ impl<'a> Source<'a> {
         let worst = |a: PatternBounds, b: PatternBounds| PatternBounds {
             lower: a.lower.max(b.lower),
             upper: a.upper.max(b.upper),
-            method: if b.upper > a.upper {
-                b.method
-            } else {
-                a.method
-            },
+            method: if b.upper > a.upper { b.method } else { a.method },
         };
-        let nothing = PatternBounds {
-            lower: 0.0,
-            upper: 0.0,
-            method: Method::NonNegative,
-        };
+        let nothing = PatternBounds { lower: 0.0, upper: 0.0, method: Method::NonNegative };
         patterns
             .par_iter()
             .map(|pattern| {
@@ -175,11 +153,7 @@ fn largest_entry(m: &Matrix, name: &str) -> Result<f64> {
 
 /// A power of two within a factor of two of x, and 1 for 0; never so small or large that its square leaves the range.
 pub(super) fn power_of_two(x: f64) -> f64 {
-    if x > 0.0 {
-        2f64.powi(x.log2().floor().clamp(-500.0, 500.0) as i32)
-    } else {
-        1.0
-    }
+    if x > 0.0 { 2f64.powi(x.log2().floor().clamp(-500.0, 500.0) as i32) } else { 1.0 }
 }
 
 #[cfg(test)]
@@ -206,16 +180,9 @@ mod tests {
         let turned = dense::from_fn(m, n, |i, j| c[(m - 1 - i, j)]);
         let schema = Schema::every_step(n).unwrap();
         let (x, allowance) = Source::encoder(&c, &schema).unwrap().block(&[0, 1, 2, 3]);
-        let (y, _) = Source::encoder(&turned, &schema)
-            .unwrap()
-            .block(&[0, 1, 2, 3]);
-        let changed: f64 = (0..n)
-            .map(|j| (0..n).map(|i| (x[(i, j)] - y[(i, j)]).abs()).sum::<f64>())
-            .sum();
+        let (y, _) = Source::encoder(&turned, &schema).unwrap().block(&[0, 1, 2, 3]);
+        let changed: f64 = (0..n).map(|j| (0..n).map(|i| (x[(i, j)] - y[(i, j)]).abs()).sum::<f64>()).sum();
         let trace: f64 = (0..n).map(|i| x[(i, i)]).sum();
-        assert!(
-            changed <= allowance && allowance < 1e-11 * trace,
-            "{changed:e} {allowance:e}"
-        );
+        assert!(changed <= allowance && allowance < 1e-11 * trace, "{changed:e} {allowance:e}");
     }
 }

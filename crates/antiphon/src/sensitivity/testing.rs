@@ -50,20 +50,12 @@ pub(super) fn hard_gram(noise: &mut Noise, number: usize, k: usize) -> Matrix {
         4 | 5 => {
             let tiny = if number % 8 == 4 { 1e-3 } else { 1e-9 };
             let e = random_gram(noise, k, k);
-            dense::from_fn(k, k, |i, j| {
-                if i == j {
-                    1.0 + i as f64
-                } else {
-                    tiny * e[(i, j)]
-                }
-            })
+            dense::from_fn(k, k, |i, j| if i == j { 1.0 + i as f64 } else { tiny * e[(i, j)] })
         }
         // Nearly collinear columns: X close to a matrix of rank one with mixed signs.
         6 => {
             let direction: Vec<f64> = (0..k).map(|_| noise.normal()).collect();
-            let c = dense::from_fn(k, k, |i, j| {
-                direction[i] + 1e-4 * noise.normal() - f64::from(j % 2 == 0)
-            });
+            let c = dense::from_fn(k, k, |i, j| direction[i] + 1e-4 * noise.normal() - f64::from(j % 2 == 0));
             dense::gram(&c)
         }
         // The triangle's degeneracy: every correlation −1/(k−1), many optimal R.
@@ -93,9 +85,7 @@ pub(super) fn random_contribution(noise: &mut Noise, x: &Matrix, d: usize) -> f6
         (0..d).for_each(|l| g[(i, l)] /= norm);
     }
     let xg = x * &g;
-    (0..d)
-        .map(|l| (0..g.nrows()).map(|i| g[(i, l)] * xg[(i, l)]).sum::<f64>())
-        .sum()
+    (0..d).map(|l| (0..g.nrows()).map(|i| g[(i, l)] * xg[(i, l)]).sum::<f64>()).sum()
 }
 
 /// All maximal-or-not patterns of minimum separation, the empty one excluded: exponentially many.

@@ -54,10 +54,7 @@ fn square_over(a: f64, certificate: &Certificate) -> f64 {
     let mut c = 0.0;
     for factor in &certificate.factors {
         let k = factor.len().isqrt();
-        let largest = factor
-            .chunks(k)
-            .map(|row| row.iter().map(|x| x * x).sum::<f64>())
-            .fold(0.0, f64::max);
+        let largest = factor.chunks(k).map(|row| row.iter().map(|x| x * x).sum::<f64>()).fold(0.0, f64::max);
         c += largest * (1.0 + 2.0 * k as f64 * f64::EPSILON); // up
     }
     c *= 1.0 + 2.0 * certificate.factors.len() as f64 * f64::EPSILON; // up

@@ -55,7 +55,8 @@ impl<'a> Stacked<'a> {
         }
         let a = norm(rows.col(0).iter().copied().collect()) * norm(columns);
         let entry = |i: usize, j: usize| self.bands.get(i, j).abs();
-        let inverse_rows = (0..self.n).map(|i| (i.saturating_sub(2)..=i).map(|j| entry(i, j)).sum()).collect();
+        let inverse_rows =
+            (0..self.n).map(|i| (i.saturating_sub(2)..=i).map(|j| entry(i, j)).sum()).collect();
         let inverse_columns =
             (0..self.n).map(|j| (j..self.n.min(j + 3)).map(|i| entry(i, j)).sum()).collect();
         let inverse = norm(inverse_rows) * norm(inverse_columns);
@@ -90,8 +91,7 @@ impl<'a> Stacked<'a> {
 
     /// The blocks X_r of Σ w_j (V⁻¹ + τ_j U)⁻¹, one per residue.
     pub fn blocks(&self, rule: &Quadrature) -> Result<Vec<Matrix>> {
-        let poles: Vec<(f64, f64)> =
-            rule.nodes.iter().copied().zip(rule.weights.iter().copied()).collect();
+        let poles: Vec<(f64, f64)> = rule.nodes.iter().copied().zip(rule.weights.iter().copied()).collect();
         // A few nodes at a time, so that memory stays a small multiple of the result.
         let mut total: Option<Vec<Matrix>> = None;
         for chunk in poles.chunks(rayon::current_num_threads()) {
@@ -146,9 +146,14 @@ impl<'a> Stacked<'a> {
             factors.push(r);
         }
         let l = self.scaled_factor(last, root);
-        let stack = dense::from_fn(sl + carry.nrows(), sl, |i, j| {
-            if i < sl { l[(j, i)] } else { carry[(i - sl, j)] }
-        });
+        let stack =
+            dense::from_fn(
+                sl + carry.nrows(),
+                sl,
+                |i, j| {
+                    if i < sl { l[(j, i)] } else { carry[(i - sl, j)] }
+                },
+            );
         let inverse = dense::small_upper_inverse(&dense::small_qr(stack), sl)?;
         // Walk back: rows g of R·G = R⁻ᵀ give the blocks of G = (RᵀR)⁻¹.
         let corner = dense::small_product(&inverse, &dense::transposed(&inverse));

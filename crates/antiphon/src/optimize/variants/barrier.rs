@@ -84,11 +84,7 @@ impl Problem {
 
     /// `None` outside the interior.
     fn point(&self, x: Vec<f64>) -> Option<Point> {
-        let slacks: Vec<f64> = self
-            .half_spaces
-            .iter()
-            .map(|h| h.offset + h.linear(&x))
-            .collect();
+        let slacks: Vec<f64> = self.half_spaces.iter().map(|h| h.offset + h.linear(&x)).collect();
         if !slacks.iter().all(|slack| *slack > 0.0) {
             return None;
         }
@@ -96,12 +92,7 @@ impl Problem {
         dense::small_cholesky_in_place(&mut l).ok()?;
         let inverse = dense::gram(&dense::lower_inverse(&l).ok()?);
         let response = &self.a * &inverse;
-        dense::is_finite(&response).then_some(Point {
-            x,
-            inverse,
-            response,
-            slacks,
-        })
+        dense::is_finite(&response).then_some(Point { x, inverse, response, slacks })
     }
 
     /// Follows the centres from a `start` inside all half-spaces until the relative gap is at most `gap`.
@@ -109,18 +100,12 @@ impl Problem {
         let mut point = self.point(start).ok_or_else(|| {
             Error::Numerical("the optimizer's starting point is not strictly feasible".into())
         })?;
-        let mut best = Best {
-            gram: self.matrix(&point.x),
-            loss: f64::INFINITY,
-            lower_bound: 0.0,
-            iterations: 0,
-        };
+        let mut best =
+            Best { gram: self.matrix(&point.x), loss: f64::INFINITY, lower_bound: 0.0, iterations: 0 };
         let mut t = self.half_spaces.len() as f64 / total_squared_error(&self.a, &best.gram)?;
         loop {
             let centred = self.centre(&mut point, t, &mut best.iterations);
-            best.lower_bound = best
-                .lower_bound
-                .max(self.lower_bound(&point, t).unwrap_or(0.0));
+            best.lower_bound = best.lower_bound.max(self.lower_bound(&point, t).unwrap_or(0.0));
             let (gram, loss) = self.rescaled(&point)?;
             if loss < best.loss {
                 (best.gram, best.loss) = (gram, loss);
@@ -164,17 +149,12 @@ impl Problem {
         let (w, y) = (dense::gram(&point.response), &point.inverse);
         // The direction of cell (i, j) is e_i e_jᵀ + e_j e_iᵀ, halved on the diagonal.
         let weight = |(i, j): (usize, usize)| if i == j { 0.5 } else { 1.0 };
-        let mut gradient: Vec<f64> = self
-            .cells
-            .iter()
-            .map(|c| -2.0 * t * weight(*c) * w[(c.0, c.1)])
-            .collect();
+        let mut gradient: Vec<f64> =
+            self.cells.iter().map(|c| -2.0 * t * weight(*c) * w[(c.0, c.1)]).collect();
         let mut hessian = dense::from_fn(self.cells.len(), self.cells.len(), |p, q| {
             let ((a, b), (c, d)) = (self.cells[p], self.cells[q]);
-            let trace = w[(d, a)] * y[(b, c)]
-                + w[(d, b)] * y[(a, c)]
-                + w[(c, a)] * y[(b, d)]
-                + w[(c, b)] * y[(a, d)];
+            let trace =
+                w[(d, a)] * y[(b, c)] + w[(d, b)] * y[(a, c)] + w[(c, a)] * y[(b, d)] + w[(c, b)] * y[(a, d)];
             2.0 * t * weight((a, b)) * weight((c, d)) * trace
         });
         for (half_space, slack) in self.half_spaces.iter().zip(&point.slacks) {
@@ -191,34 +171,19 @@ impl Problem {
     /// Halves the step until φ_t falls by a tenth of what its slope promises, strictly inside.
     fn line_search(&self, from: &Point, direction: &[f64], slope: f64, t: f64) -> Option<Point> {
         let d = self.matrix(direction);
-        let changes: Vec<f64> = self
-            .half_spaces
-            .iter()
-            .map(|h| h.linear(direction))
-            .collect();
+        let changes: Vec<f64> = self.half_spaces.iter().map(|h| h.linear(direction)).collect();
         let mut length = 1.0;
         while length > 1e-12 {
-            let x = from
-                .x
-                .iter()
-                .zip(direction)
-                .map(|(x, d)| x + length * d)
-                .collect();
+            let x = from.x.iter().zip(direction).map(|(x, d)| x + length * d).collect();
             if let Some(to) = self.point(x) {
                 // Differences without cancellation, X'⁻¹ − X⁻¹ = −s X⁻¹DX'⁻¹ and log(1 + sℓ(D)/ℓ(X)):
                 // φ_t itself has too few digits when t is large.
                 let product = &from.response * &d;
                 let trace: f64 = (0..d.ncols())
-                    .map(|j| {
-                        (0..d.nrows())
-                            .map(|i| product[(i, j)] * to.response[(i, j)])
-                            .sum::<f64>()
-                    })
+                    .map(|j| (0..d.nrows()).map(|i| product[(i, j)] * to.response[(i, j)]).sum::<f64>())
                     .sum();
                 let slacks = changes.iter().zip(&from.slacks);
-                let logs: f64 = slacks
-                    .map(|(change, slack)| (length * change / slack).ln_1p())
-                    .sum();
+                let logs: f64 = slacks.map(|(change, slack)| (length * change / slack).ln_1p()).sum();
                 if -t * length * trace - logs <= 0.1 * length * slope {
                     return Some(to);
                 }
@@ -306,15 +271,8 @@ mod tests {
         for constraint in [Corners, NonNegativeOnSharedPairs, NonNegative] {
             let problem = Problem::new(&a, half_spaces(&patterns, constraint).unwrap());
             let start = problem.cells.iter();
-            let x: Vec<f64> = start
-                .map(|(i, j)| {
-                    if i == j {
-                        0.2
-                    } else {
-                        0.01 + 0.002 * *i as f64
-                    }
-                })
-                .collect();
+            let x: Vec<f64> =
+                start.map(|(i, j)| if i == j { 0.2 } else { 0.01 + 0.002 * *i as f64 }).collect();
             let value = |x: &[f64]| {
                 let point = problem.point(x.to_vec()).unwrap();
                 let logs: f64 = point.slacks.iter().map(|slack| slack.ln()).sum();
@@ -329,10 +287,7 @@ mod tests {
                 };
                 let h = 1e-6;
                 let slope = (value(&moved(h)) - value(&moved(-h))) / (2.0 * h);
-                assert!(
-                    (slope - gradient[p]).abs() < 1e-5 * (1.0 + slope.abs()),
-                    "{constraint:?} {p}"
-                );
+                assert!((slope - gradient[p]).abs() < 1e-5 * (1.0 + slope.abs()), "{constraint:?} {p}");
                 let at = |h: f64| problem.derivatives(&problem.point(moved(h)).unwrap(), t).0;
                 for (q, (up, down)) in at(h).iter().zip(at(-h)).enumerate() {
                     let slope = (up - down) / (2.0 * h);
