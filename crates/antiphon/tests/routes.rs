@@ -55,14 +55,14 @@ fn workload(random: &mut Random, n: usize, kind: usize) -> (String, Workload) {
     (format!("workload kind {kind} momentum {momentum}"), Workload::training(n, momentum, rates).unwrap())
 }
 
-/// A random dual: lower triangular factors with rows of norm one, and scales over six orders of magnitude.
+/// A random dual: lower triangular factors with rows of norm one, and scales over `orders` orders of magnitude.
 ///
 /// Each row leans toward the row before it; `distance` is what is new in it, so a small one makes nearly parallel rows
 /// and a badly conditioned block.
-fn dual(random: &mut Random, patterns: Vec<Vec<usize>>, distance: f64) -> BlockDual {
+fn dual(random: &mut Random, patterns: Vec<Vec<usize>>, distance: f64, orders: f64) -> BlockDual {
     let mut dual = BlockDual::identity(patterns);
     for (l, v) in dual.factors.iter_mut().zip(&mut dual.scales) {
-        *v = 10f64.powf(random.between(-3.0, 3.0));
+        *v = 10f64.powf(random.between(-0.5 * orders, 0.5 * orders));
         let k = l.len().isqrt();
         for i in 1..k {
             let mut row: Vec<f64> =
@@ -122,10 +122,10 @@ const WELL_CONDITIONED: f64 = 1e12;
 
 fn assert_agree(case: &str, difference: &Difference) {
     let Difference { condition, a, blocks, full } = *difference;
-    // An error of a is one of the sum of all singular values, which the large ones dominate at any condition number.
-    assert!(a < 1e-9, "{case}: a differs by {a:e} at condition {condition:e}");
+    // The sum of all singular values is dominated by the large ones, so a is accurate at any condition number.
+    // 1e-10 is what the optimizer allows for rounding in a (RESOLVENT_ROUNDING) when it claims a lower bound.
+    assert!(a < 1e-10, "{case}: a differs by {a:e} at condition {condition:e}");
     if condition <= WELL_CONDITIONED {
-        assert!(a < 1e-8, "{case}: a differs by {a:e}");
         assert!(blocks < 1e-8, "{case}: a block differs by {blocks:e} at condition {condition:e}");
         assert!(full < 1e-8, "{case}: X differs by {full:e} at condition {condition:e}");
     }
@@ -169,7 +169,7 @@ impl Tally {
 fn random_problems_agree() {
     let mut random = Random(2023);
     let mut tally = Tally::default();
-    for case in 0..96 {
+    for case in 0..std::env::var("CASES").map_or(96, |c| c.parse().unwrap()) {
         let kind = case % 6;
         let least = if kind == 0 || kind == 2 || kind == 4 { 3 } else { 6 };
         let b = random.integer(least, 17);
@@ -178,14 +178,16 @@ fn random_problems_agree() {
         let n = if case % 3 == 0 { b * k } else { b * k - random.integer(0, b - 1).min(b * k - b) };
         let schema = Schema::fixed_order(n, b).unwrap();
         let (name, workload) = workload(&mut random, n, kind);
-        let distance = 10f64.powf(-random.between(0.0, 5.0));
-        let dual = dual(&mut random, schema.listed().unwrap(), distance);
+        // Half of the duals are harmless, half are badly conditioned in their factors and scales.
+        let (worst, orders) = if case % 4 < 2 { (0.7, 2.0) } else { (5.0, 8.0) };
+        let distance = 10f64.powf(-random.between(0.0, worst));
+        let dual = dual(&mut random, schema.listed().unwrap(), distance, orders);
         let difference = compare(&schema, &workload, &dual);
         tally.add(&difference);
         assert_agree(&format!("case {case}: n = {n}, b = {b}, {name}, distance {distance:.1e}"), &difference);
     }
     tally.print("random");
-    assert!(tally.well >= 30 && tally.badly >= 10, "{} and {}", tally.well, tally.badly);
+    assert!(tally.well >= 30 && tally.badly >= 30, "{} and {}", tally.well, tally.badly);
 }
 
 #[test]
@@ -195,7 +197,7 @@ fn a_random_problem_of_several_hundred_steps_agrees() {
     for (n, b, kind) in [(300, 30, 0), (299, 23, 1), (320, 64, 3), (257, 17, 5)] {
         let schema = Schema::fixed_order(n, b).unwrap();
         let (name, workload) = workload(&mut random, n, kind);
-        let dual = dual(&mut random, schema.listed().unwrap(), 0.3);
+        let dual = dual(&mut random, schema.listed().unwrap(), 1.0, 1.0);
         let difference = compare(&schema, &workload, &dual);
         tally.add(&difference);
         assert_agree(&format!("n = {n}, b = {b}, {name}"), &difference);
@@ -218,7 +220,7 @@ fn every_small_period_agrees_or_is_left_to_the_dense_route() {
                 let applies = b / bandwidth >= 3;
                 assert_eq!(Resolvent::new(&schema, &workload).is_some(), applies, "b = {b}, {name}");
                 if applies {
-                    let dual = dual(&mut random, schema.listed().unwrap(), 0.5);
+                    let dual = dual(&mut random, schema.listed().unwrap(), 0.5, 4.0);
                     let difference = compare(&schema, &workload, &dual);
                     tally.add(&difference);
                     assert_agree(&format!("n = {n}, b = {b}, {name}"), &difference);
@@ -241,7 +243,7 @@ fn one_participation_agrees() {
                 assert!(n < 6 && kind > 0, "n = {n}, {name}");
                 continue;
             }
-            let dual = dual(&mut random, schema.listed().unwrap(), 1.0);
+            let dual = dual(&mut random, schema.listed().unwrap(), 1.0, 6.0);
             let difference = compare(&schema, &workload, &dual);
             tally.add(&difference);
             assert_agree(&format!("n = {n}, single, {name}"), &difference);
@@ -299,7 +301,7 @@ fn a_rule_for_the_wrong_interval_gives_a_weak_value_never_a_large_one() {
     let mut weakest = 1.0f64;
     for kind in 0..6 {
         let (name, workload) = workload(&mut random, 47, kind);
-        let dual = dual(&mut random, schema.listed().unwrap(), 0.2);
+        let dual = dual(&mut random, schema.listed().unwrap(), 0.2, 6.0);
         let resolvent = Resolvent::new(&schema, &workload).unwrap();
         let l = dense::factor_matrix(&dual).unwrap();
         let sum: f64 = singular_values(&(&workload.matrix() * &l)).unwrap().iter().sum();
@@ -320,7 +322,7 @@ fn the_full_matrix_solves_its_equation() {
     for (n, b, kind) in [(36, 6, 0), (41, 7, 1), (50, 12, 2), (39, 13, 3)] {
         let schema = Schema::fixed_order(n, b).unwrap();
         let (name, workload) = workload(&mut random, n, kind);
-        let dual = dual(&mut random, schema.listed().unwrap(), 0.5);
+        let dual = dual(&mut random, schema.listed().unwrap(), 0.5, 4.0);
         let resolvent = Resolvent::new(&schema, &workload).unwrap();
         let reversed = resolvent.dense_reversed(&dual, &generous_rule(&resolvent, &dual), |_, _| ());
         let mut q = &Matrix::from_fn(n, n, |i, j| reversed[(n - 1 - i, n - 1 - j)])
