@@ -74,11 +74,9 @@ impl Optimize {
             return self.run_variant(&schema, &workload, constraint, json);
         }
         // Found out before the work, not after it.
-        if let Some(path) = &self.output {
-            if path.exists() && !self.force {
-                let reason = "exists; use --force to replace it".into();
-                return Err(Error::File { path: path.clone(), reason }.into());
-            }
+        if let Some(path) = self.output.as_ref().filter(|path| path.exists() && !self.force) {
+            let reason = "exists; use --force to replace it".into();
+            return Err(Error::File { path: path.clone(), reason }.into());
         }
         let params = Params { gap: self.gap, max_iterations: self.max_iterations, implicit: self.implicit };
         let watch = Watch::start(self.gap)?;

@@ -50,18 +50,24 @@ fn optimize_gives_the_known_optimum_as_json() {
 fn a_mechanism_goes_around_the_house() {
     let folder = folder();
     let line = "optimize --epochs 4 --steps-per-epoch 10 --momentum 0.9 --output m.safetensors";
-    let text = String::from_utf8(antiphon(folder.path(), line).success().get_output().stdout.clone()).unwrap();
+    let text =
+        String::from_utf8(antiphon(folder.path(), line).success().get_output().stdout.clone()).unwrap();
     assert!(text.contains("proven within") && text.contains("antiphon verify m.safetensors"), "{text}");
 
     let value = json(folder.path(), "verify m.safetensors --json", 0);
     assert_eq!(value["ok"], true);
     assert!(value["over_optimum"].as_f64().unwrap() <= 1e-3);
-    assert!(value["checks"].as_array().unwrap().iter().all(|check| check["passed"] == true
-        && check["name"].is_string()
-        && check["detail"].is_string()));
+    assert!(
+        value["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|check| check["passed"] == true && check["name"].is_string() && check["detail"].is_string())
+    );
 
     for matrix in ["C", "B", "X", "Cinv"] {
-        antiphon(folder.path(), &format!("export m.safetensors --matrix {matrix} --output {matrix}.npy")).success();
+        antiphon(folder.path(), &format!("export m.safetensors --matrix {matrix} --output {matrix}.npy"))
+            .success();
     }
     let read = |name: &str| npy::read(&folder.path().join(name)).unwrap();
     let (c, b, x, inverse) = (read("C.npy"), read("B.npy"), read("X.npy"), read("Cinv.npy"));
@@ -120,7 +126,10 @@ fn bad_input_is_named_with_range_and_value() {
         ("optimize --epochs 2 --steps-per-epoch 9000", "--implicit"),
         ("optimize --steps 9 --min-separation 3 --max-participations 2", "exponentially many"),
         ("optimize --patterns gap.json", "step 3 is in no participation pattern"),
-        ("optimize --epochs 3 --steps-per-epoch 2 --learning-rates rates.txt", "learning rate of step 2 must be"),
+        (
+            "optimize --epochs 3 --steps-per-epoch 2 --learning-rates rates.txt",
+            "learning rate of step 2 must be",
+        ),
         ("optimize --epochs 3 --steps-per-epoch 2 --cooldown 2:0.1", "FRACTION must be in (0, 1], got 2"),
         ("optimize --epochs 3 --steps-per-epoch 2 --threads 0", "--threads must be in 1..=1024, got 0"),
         ("verify missing.safetensors", "missing.safetensors"),
@@ -174,7 +183,10 @@ fn interruption_leaves_nothing_behind() {
     // Long enough to be interrupted on any machine: a gap that is not reached soon.
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_antiphon"))
         .current_dir(folder.path())
-        .args("optimize --epochs 6 --steps-per-epoch 342 --momentum 0.95 --gap 1e-12 --max-iterations 100000".split(' '))
+        .args(
+            "optimize --epochs 6 --steps-per-epoch 342 --momentum 0.95 --gap 1e-12 --max-iterations 100000"
+                .split(' '),
+        )
         .args(["--output", "m.safetensors"])
         .stderr(std::process::Stdio::null())
         .spawn()

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Writes a file through `fill`. An existing one is only replaced if `replace` says so.
 pub fn write(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
@@ -12,9 +13,9 @@ pub fn write(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Res
         return Err(exists());
     }
     let sibling = sibling(path);
-    let guard = Removed(&sibling);
     let io = |source| Error::Io { path: path.into(), source };
     let mut file = OpenOptions::new().write(true).create_new(true).open(&sibling).map_err(io)?;
+    let guard = Removed(&sibling);
     fill(&mut file).map_err(io)?;
     file.sync_all().map_err(io)?;
     if replace {
@@ -33,7 +34,10 @@ pub fn write(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Res
 
 fn sibling(path: &Path) -> PathBuf {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    path.with_file_name(format!(".{name}.{}.partial", std::process::id()))
+    // The process and a counter: no two writers share a sibling.
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    path.with_file_name(format!(".{name}.{}-{count}.partial", std::process::id()))
 }
 
 /// Removes a file when dropped, whatever happened; it is gone already after a rename.

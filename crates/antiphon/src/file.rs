@@ -34,14 +34,18 @@ const MAX_FILE: u64 = 16 << 30;
 type Contents = [Option<Vec<f64>>; 6];
 
 /// The SHA-256 that names a mechanism, in hexadecimal: of the noising matrix where there is one
-/// ([`NoisingMatrix::id`]), otherwise of the certificate, the nodes, the weights and the squared sensitivity.
+/// ([`NoisingMatrix::id`]), otherwise of all that the implicit description depends on.
 pub fn id(mechanism: &Mechanism) -> String {
     match &mechanism.noise {
         Noise::Dense(noising_matrix) => noising_matrix.id(),
         Noise::Implicit { rule, squared_sensitivity } => {
             let mut hash = Sha256::new();
+            hash.update(to_json(&mechanism.schema));
+            let (entry, rates, packed_workload) = describe(&mechanism.workload);
+            hash.update(to_json(&entry));
             let certificate = packed_certificate(&mechanism.certificate);
-            for numbers in [&certificate, &rule.nodes, &rule.weights] {
+            let tensors = [Some(&certificate), rates.as_ref(), packed_workload.as_ref()];
+            for numbers in tensors.into_iter().flatten().chain([&rule.nodes, &rule.weights]) {
                 blocks(numbers).for_each(|block| hash.update(block));
             }
             hash.update(squared_sensitivity.to_le_bytes());
@@ -104,40 +108,34 @@ pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Mechanism, Malformed> {
     check_coverage(&schema)?;
     let steps = schema.steps();
 
-    let (certificate_bytes, numbers) = tensors.take("certificate", Some(certificate_len(&schema)?))?;
+    let numbers = tensors.take("certificate", Some(certificate_len(&schema)?))?;
     let certificate = unpacked_certificate(&schema, &numbers);
     let workload = match json("workload", &metadata.workload)? {
         WorkloadEntry::Training { momentum, learning_rates } => {
             let rates = match learning_rates {
-                true => Some(tensors.take("learning_rates", Some(steps as u128))?.1),
+                true => Some(tensors.take("learning_rates", Some(steps as u128))?),
                 false => None,
             };
             let bad = || Error::argument("momentum", "a decimal number", shown(&momentum));
             Workload::training(steps, momentum.parse().map_err(|_| bad())?, rates)?
         }
         WorkloadEntry::Dense {} => {
-            let (_, packed) = tensors.take("workload", Some(triangle(steps)))?;
+            let packed = tensors.take("workload", Some(triangle(steps)))?;
             let entry = |i: usize, j: usize| {
                 if j <= i { packed[i * (i + 1) / 2 + j] } else { 0.0 }
             };
             Workload::dense(dense::from_fn(steps, steps, entry))?
         }
     };
-    let mut hash = Sha256::new();
     let noise = match (metadata.kind.as_str(), &metadata.squared_sensitivity) {
         ("dense", None) => {
-            let (bytes, packed) = tensors.take("noising_matrix", Some(triangle(steps)))?;
-            hash.update(bytes);
+            let packed = tensors.take("noising_matrix", Some(triangle(steps)))?;
             Noise::Dense(NoisingMatrix::from_packed(steps, &packed)?)
         }
         ("implicit", Some(squared_sensitivity)) => {
-            let (node_bytes, nodes) = tensors.take("nodes", None)?;
-            let (weight_bytes, weights) = tensors.take("weights", Some(nodes.len() as u128))?;
+            let nodes = tensors.take("nodes", None)?;
+            let weights = tensors.take("weights", Some(nodes.len() as u128))?;
             let squared_sensitivity = number("squared_sensitivity", squared_sensitivity)?;
-            for bytes in [certificate_bytes, node_bytes, weight_bytes] {
-                hash.update(bytes);
-            }
-            hash.update(squared_sensitivity.to_le_bytes());
             Noise::Implicit { rule: Quadrature { nodes, weights }, squared_sensitivity }
         }
         ("dense", Some(_)) => return refuse("a dense file has no squared_sensitivity"),
@@ -157,7 +155,7 @@ pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Mechanism, Malformed> {
     };
     let mechanism = Mechanism { schema, workload, noise, certificate, claims };
     check(&mechanism)?;
-    if hexadecimal(hash) != metadata.id {
+    if id(&mechanism) != metadata.id {
         return refuse("the stored mechanism does not hash to the id it carries: the file was changed");
     }
     if checksum(bytes, length, &metadata.checksum).as_ref() != Some(&metadata.checksum) {
@@ -201,25 +199,31 @@ fn positive(name: &str, value: f64) -> Result<()> {
     }
 }
 
+/// A workload's metadata entry, its learning rates and its packed matrix, as far as it has them.
+fn describe(workload: &Workload) -> (WorkloadEntry, Option<Vec<f64>>, Option<Vec<f64>>) {
+    match workload {
+        Workload::Training(training) => {
+            let momentum = format!("{:?}", training.momentum());
+            let entry = WorkloadEntry::Training { momentum, learning_rates: training.rates().is_some() };
+            (entry, training.rates().map(<[f64]>::to_vec), None)
+        }
+        Workload::Dense(a) => {
+            let packed = (0..a.nrows()).flat_map(|i| (0..=i).map(move |j| a[(i, j)])).collect();
+            (WorkloadEntry::Dense {}, None, Some(packed))
+        }
+    }
+}
+
 /// The bytes of the header with its length before it, and what follows.
 fn lay_out(mechanism: &Mechanism) -> Result<(Vec<u8>, Contents)> {
     // The fields are public: a mechanism that cannot be read again is not written.
     let Mechanism { schema, workload, noise, certificate, claims } = mechanism;
     check_coverage(&schema.clone().validate()?)?;
     check(mechanism)?;
-    let (entry, rates, packed_workload) = match workload {
-        Workload::Training(training) => {
-            let momentum = format!("{:?}", training.momentum());
-            let learning_rates = training.rates().is_some();
-            let entry = WorkloadEntry::Training { momentum, learning_rates };
-            (entry, training.rates().map(<[f64]>::to_vec), None)
-        }
-        Workload::Dense(a) => {
-            Workload::dense(a.clone())?;
-            let packed = (0..a.nrows()).flat_map(|i| (0..=i).map(move |j| a[(i, j)])).collect();
-            (WorkloadEntry::Dense {}, None, Some(packed))
-        }
-    };
+    if let Workload::Dense(a) = workload {
+        dense::check_invertible_triangle(a, "the workload matrix")?;
+    }
+    let (entry, rates, packed_workload) = describe(workload);
     let (kind, squared_sensitivity, nodes, weights, noising_matrix) = match noise {
         Noise::Dense(w) => ("dense", None, None, None, Some(w.packed())),
         Noise::Implicit { rule, squared_sensitivity } => {

@@ -35,7 +35,10 @@ fn samples() -> &'static [(&'static str, Mechanism)] {
         vec![
             ("structured", make(order(60, 12), momentum(60, 0.9), false, 1e-4, Route::Structured)),
             ("implicit", make(order(60, 12), momentum(60, 0.9), true, 1e-3, Route::Structured)),
-            ("implicit, ragged", make(order(59, 11), Workload::prefix_sum(59), true, 1e-3, Route::Structured)),
+            (
+                "implicit, ragged",
+                make(order(59, 11), Workload::prefix_sum(59), true, 1e-3, Route::Structured),
+            ),
             ("cooldown", make(order(60, 10), cooldown, false, 1e-3, Route::Structured)),
             ("dense", make(order(24, 2), momentum(24, 0.9), false, 1e-4, Route::Dense)),
             ("overlapping", make(overlapping, Workload::prefix_sum(12), false, 2e-2, Route::Dense)),
@@ -169,14 +172,32 @@ fn malformed_certificates_are_refused() {
 }
 
 /// Finite numbers in a file that overflow or vanish when squared: an answer must come, and soon.
-#[test]
-fn degenerate_certificates_are_rejected_in_time() {
+fn degenerate_certificates_are_rejected(implicit: bool) {
     for (name, mechanism) in samples() {
+        if matches!(mechanism.noise, Noise::Implicit { .. }) != implicit {
+            continue;
+        }
         for scale in [0.0, 1e-200, 1e200] {
             let mut changed = mechanism.clone();
             changed.certificate.factors.iter_mut().flatten().for_each(|x| *x *= scale);
             assert!(rejects(&changed), "{name}: factors scaled by {scale:e}");
         }
+    }
+}
+
+#[test]
+fn degenerate_certificates_of_dense_mechanisms_are_rejected() {
+    degenerate_certificates_are_rejected(false);
+}
+
+#[test]
+fn degenerate_certificates_of_implicit_mechanisms_are_rejected() {
+    degenerate_certificates_are_rejected(true);
+}
+
+#[test]
+fn a_certificate_without_one_pattern_is_rejected() {
+    for (name, mechanism) in samples() {
         let mut changed = mechanism.clone();
         changed.certificate.factors[0].fill(0.0);
         assert!(rejects(&changed), "{name}: one factor is zero");
@@ -255,6 +276,9 @@ fn another_noising_matrix_is_rejected() {
             let noise = Noise::Dense(NoisingMatrix::new(w).unwrap());
             Mechanism { noise, ..mechanism.clone() }
         };
+        // More noise: at the claimed sensitivity the loss is larger than claimed.
+        let report = verify::mechanism(&replaced(&|_, _, x| 1.01 * x)).unwrap();
+        assert!(passed(&report, "sensitivity") && !passed(&report, "loss"), "{name}: scaled up");
         // Less noise: the sensitivity of the inverse is larger than claimed.
         for factor in [0.5, 0.99, 1.0 - 1e-5] {
             let report = verify::mechanism(&replaced(&|_, _, x| factor * x)).unwrap();
@@ -262,7 +286,10 @@ fn another_noising_matrix_is_rejected() {
         }
         // One row scaled, one diagonal entry changed, noise without correlation.
         assert!(rejects(&replaced(&|i, _, x| if i == n / 2 { 0.9 * x } else { x })), "{name}: a row");
-        assert!(rejects(&replaced(&|i, j, x| if i == 0 && j == 0 { 0.9 * x } else { x })), "{name}: an entry");
+        assert!(
+            rejects(&replaced(&|i, j, x| if i == 0 && j == 0 { 0.9 * x } else { x })),
+            "{name}: an entry"
+        );
         assert!(rejects(&replaced(&|i, j, _| f64::from(i == j))), "{name}: the identity");
     }
 }
@@ -280,6 +307,8 @@ fn a_changed_implicit_mechanism_is_rejected() {
             let report = verify::mechanism(&replaced(rule, factor * squared_sensitivity)).unwrap();
             assert!(!passed(&report, "sensitivity"), "{name}: s² scaled by {factor}");
         }
+        let report = verify::mechanism(&replaced(rule, 1.01 * squared_sensitivity)).unwrap();
+        assert!(passed(&report, "sensitivity") && !passed(&report, "loss"), "{name}: s² scaled up");
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(rejects(&replaced(rule, bad)), "{name}: s² = {bad}");
         }
@@ -295,11 +324,17 @@ fn a_changed_implicit_mechanism_is_rejected() {
         for (i, x) in [(0, -1.0), (0, 0.0), (1, f64::NAN), (middle, rule.nodes[middle + 1])] {
             let mut changed = rule.clone();
             changed.nodes[i] = x;
-            assert!(verify::mechanism(&replaced(&changed, *squared_sensitivity)).is_err(), "{name}: node {x}");
+            assert!(
+                verify::mechanism(&replaced(&changed, *squared_sensitivity)).is_err(),
+                "{name}: node {x}"
+            );
         }
         let mut changed = rule.clone();
         changed.weights.pop();
-        assert!(verify::mechanism(&replaced(&changed, *squared_sensitivity)).is_err(), "{name}: a weight less");
+        assert!(
+            verify::mechanism(&replaced(&changed, *squared_sensitivity)).is_err(),
+            "{name}: a weight less"
+        );
     }
 }
 

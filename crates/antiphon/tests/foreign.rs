@@ -173,14 +173,17 @@ fn the_packages_single_epoch_optimum_is_nearly_optimal() {
 #[test]
 fn a_spoiled_foreign_encoder_is_not_accepted() {
     let foreign = all().swap_remove(0);
-    let verify = |c: &Matrix| verify::encoder(c, &foreign.schema, &foreign.workload, 1e-3, &|_| true).unwrap();
+    let verify =
+        |c: &Matrix| verify::encoder(c, &foreign.schema, &foreign.workload, 1e-3, &|_| true).unwrap();
     let good = verify(&foreign.encoder);
     assert!(good.ok());
 
     let mut spoiled = foreign.encoder.clone();
     spoiled[(3, 50)] = 1e-3;
     let report = verify(&spoiled);
-    assert!(!report.ok() && !report.checks.iter().find(|check| check.name == "lower triangular").unwrap().passed);
+    assert!(
+        !report.ok() && !report.checks.iter().find(|check| check.name == "lower triangular").unwrap().passed
+    );
 
     let mut spoiled = foreign.encoder.clone();
     spoiled[(30, 7)] = f64::NAN;

@@ -205,6 +205,18 @@ fn twenty_epochs_of_twenty_steps_reach_the_default_gap() {
 }
 
 #[test]
+fn an_implicit_mechanism_is_found_where_a_dense_one_is() {
+    // The worst-conditioned schedule of docs/theory.md, section 6: rates from 1e-3 to 1 and momentum 0.99.
+    let n = 60;
+    let rates = (0..n).map(|i| 1e-3f64.powf(1.0 - i as f64 / (n - 1) as f64)).collect();
+    let workload = Workload::training(n, 0.99, Some(rates)).unwrap();
+    let schema = Schema::fixed_order(n, 12).unwrap();
+    solve(&schema, &workload, 1e-3);
+    let params = Params { implicit: true, ..Params::default() };
+    assert_sound(&optimize(&schema, &workload, &params, &|_| true).unwrap(), 1e-3);
+}
+
+#[test]
 fn bounds_never_cross_on_random_problems() {
     let mut random = Random(9);
     for case in 0..16 {

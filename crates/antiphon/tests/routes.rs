@@ -169,7 +169,7 @@ impl Tally {
 fn random_problems_agree() {
     let mut random = Random(2023);
     let mut tally = Tally::default();
-    for case in 0..std::env::var("CASES").map_or(96, |c| c.parse().unwrap()) {
+    for case in 0..96 {
         let kind = case % 6;
         let least = if kind == 0 || kind == 2 || kind == 4 { 3 } else { 6 };
         let b = random.integer(least, 17);
@@ -265,32 +265,49 @@ fn other_schemas_and_workloads_are_left_to_the_dense_route() {
     assert!(Resolvent::new(&schema, &prefix).is_some());
 }
 
-/// The rule that the optimizer itself uses has its interval from a few power iterations. It may miss a little of the
-/// spectrum, but on the iterates of the optimizer it keeps what it promises.
-#[test]
-fn the_estimated_rule_keeps_its_error_along_the_iteration() {
+/// The rule that the optimizer itself uses has its interval from a few power iterations. What it asks for (1e-5) it gets
+/// along the iteration: in a, and in the blocks that make the next step.
+fn assert_estimated_rule(cases: &[(usize, usize, usize)], blocks: f64) {
     let mut random = Random(17);
-    let mut worst = 0.0f64;
-    for (n, b, kind) in [(120, 12, 0), (119, 12, 1), (90, 9, 3), (100, 20, 5)] {
+    let (mut worst_a, mut worst_block) = (0.0f64, 0.0f64);
+    for (n, b, kind) in cases.iter().copied() {
         let schema = Schema::fixed_order(n, b).unwrap();
         let (name, workload) = workload(&mut random, n, kind);
         let a = workload.matrix();
         let mut resolvent = Resolvent::new(&schema, &workload).unwrap();
         let mut dual = BlockDual::identity(schema.listed().unwrap());
         for iteration in 0..12 {
+            let case = format!("n = {n}, b = {b}, {name}, iteration {iteration}");
             let rule = resolvent.rule(&dual, 1e-5).unwrap();
-            let (blocks, _) = resolvent.blocks(&dual, &rule);
-            let found = dual.inner_product(&blocks);
+            let (found, _) = resolvent.blocks(&dual, &rule);
+            let a_found = dual.inner_product(&found);
             let (_, sum) = dense::gram(&a, &dense::factor_matrix(&dual).unwrap()).unwrap();
-            worst = worst.max((found / sum - 1.0).abs());
+            worst_a = worst_a.max((a_found / sum - 1.0).abs());
             // 2e-5: the rule's own error, and as much again for what the interval misses.
-            assert!((found / sum - 1.0).abs() < 2e-5, "{name}, iteration {iteration}: {found} {sum}");
+            assert!((a_found / sum - 1.0).abs() < 2e-5, "{case}: {a_found} {sum}");
             // Corollary 8: one-sided whatever the spectrum. 1e-12 is rounding.
-            assert!(found / rule.supremum(1e-9) <= sum * (1.0 + 1e-12), "{name}, iteration {iteration}");
-            dual = dual.update(&blocks);
+            assert!(a_found / rule.supremum(1e-9) <= sum * (1.0 + 1e-12), "{case}");
+            let (exact, _) = resolvent.blocks(&dual, &generous_rule(&resolvent, &dual));
+            for (found, exact) in found.iter().zip(&exact) {
+                let norm = exact.iter().map(|x| x * x).sum::<f64>().sqrt();
+                let error = found.iter().zip(exact).map(|(f, e)| (f - e).powi(2)).sum::<f64>().sqrt() / norm;
+                worst_block = worst_block.max(error);
+                assert!(error < blocks, "{case}: a block is off by {error:e}");
+            }
+            dual = dual.update(&exact);
         }
     }
-    println!("estimated rule: a within {worst:.1e}");
+    println!("estimated rule: a within {worst_a:.1e}, blocks within {worst_block:.1e}");
+}
+
+#[test]
+fn the_estimated_rule_keeps_its_error_along_the_iteration() {
+    assert_estimated_rule(&[(120, 12, 0), (119, 12, 1), (90, 9, 3), (100, 20, 4)], 2e-5);
+}
+
+#[test]
+fn the_estimated_rule_keeps_its_error_on_badly_conditioned_workloads() {
+    assert_estimated_rule(&[(60, 12, 5), (100, 20, 5), (300, 30, 5)], 2e-5);
 }
 
 /// Corollary 8 with rules that are wrong on purpose: made for another interval, with few nodes.

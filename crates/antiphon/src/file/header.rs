@@ -176,8 +176,8 @@ impl<'a> Tensors<'a> {
         Ok(Tensors { data, infos })
     }
 
-    /// The bytes and the numbers of a vector with `length` entries, or any number of them.
-    pub fn take(&mut self, name: &'static str, length: Option<u128>) -> Reading<(&'a [u8], Vec<f64>)> {
+    /// The numbers of a vector with `length` entries, or any number of them.
+    pub fn take(&mut self, name: &'static str, length: Option<u128>) -> Reading<Vec<f64>> {
         let Some(TensorInfo { dtype, shape, data_offsets }) = self.infos.remove(name) else {
             return refuse(format!("the tensor {name} is missing"));
         };
@@ -193,7 +193,7 @@ impl<'a> Tensors<'a> {
         let numbers: Vec<f64> = bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
         match numbers.iter().position(|x| !x.is_finite()) {
             Some(i) => Err(Error::argument(format!("{name}[{i}]"), "finite", numbers[i]).into()),
-            None => Ok((bytes, numbers)),
+            None => Ok(numbers),
         }
     }
 }

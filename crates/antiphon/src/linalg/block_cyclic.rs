@@ -14,7 +14,7 @@
 //! all of it. Each SIMD lane holds another τ; see [`lanes`](super::lanes).
 
 use super::dense::Matrix;
-use super::lanes::{Plain, Trail, Transposed, add_product, solve_upper, stack_qr};
+use super::lanes::{Plain, Shape, Trail, Transposed, add_product, solve_upper, stack_qr};
 use super::quadrature::Quadrature;
 use crate::workload::InverseBands;
 use pulp::{Arch, NullaryFnOnce, Simd, WithSimd};
@@ -231,15 +231,13 @@ fn eliminate<S: Simd>(
         let mut to_last = vec![zero; s * sl];
         stack_qr(
             simd,
-            s,
             &mut triangle,
             &mut carry,
-            carried,
-            false,
+            Shape::full(s, carried),
             &mut [Trail { top: &mut to_last, bottom: &mut carry_last, columns: sl }],
             &mut scratch,
         );
-        stack_qr(simd, sl, &mut last_triangle, &mut carry_last, carried, false, &mut [], &mut scratch);
+        stack_qr(simd, &mut last_triangle, &mut carry_last, Shape::full(sl, carried), &mut [], &mut scratch);
         // 2. The rows of A⁻ᵀ that belong to group g.
         let mut own = vec![zero; s * s];
         structure.couple(simd, &mut own, g, g);
@@ -251,15 +249,13 @@ fn eliminate<S: Simd>(
             structure.couple(simd, &mut carry_last, g, last);
             stack_qr(
                 simd,
-                s,
                 &mut triangle,
                 &mut own,
-                s,
-                true,
+                Shape::triangular(s),
                 &mut [Trail { top: &mut to_last, bottom: &mut carry_last, columns: sl }],
                 &mut scratch,
             );
-            stack_qr(simd, sl, &mut last_triangle, &mut carry_last, s, false, &mut [], &mut scratch);
+            stack_qr(simd, &mut last_triangle, &mut carry_last, Shape::full(sl, s), &mut [], &mut scratch);
         } else {
             let sn = size(next);
             to_next.resize(s * sn, zero);
@@ -268,11 +264,9 @@ fn eliminate<S: Simd>(
             structure.couple(simd, &mut carry, g, next);
             stack_qr(
                 simd,
-                s,
                 &mut triangle,
                 &mut own,
-                s,
-                true,
+                Shape::triangular(s),
                 &mut [
                     Trail { top: &mut to_next, bottom: &mut carry, columns: sn },
                     Trail { top: &mut to_last, bottom: &mut carry_last, columns: sl },

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::linalg::solvers::SelfAdjointEigen;
 use faer::{Accum, Par, Side, get_global_parallelism};
+use std::cmp::Ordering;
 
 /// A dense column-major matrix of `f64`, indexed as `m[(row, column)]`.
 pub type Matrix = faer::Mat<f64>;
@@ -37,6 +38,26 @@ pub fn symmetrize(m: &mut Matrix) {
             m[(j, i)] = mean;
         }
     }
+}
+
+/// Refuses, by `name`, what is not a finite, square, lower triangular matrix with a non-zero diagonal.
+pub fn check_invertible_triangle(m: &Matrix, name: &str) -> Result<()> {
+    let n = m.nrows();
+    if n == 0 || m.ncols() != n {
+        return Err(Error::argument(name, "square and not empty", format!("{n}×{}", m.ncols())));
+    }
+    for j in 0..n {
+        for (i, x) in m.col_as_slice(j).iter().enumerate() {
+            let allowed = match i.cmp(&j) {
+                _ if !x.is_finite() => "finite",
+                Ordering::Less if *x != 0.0 => "0 (lower triangular)",
+                Ordering::Equal if *x == 0.0 => "non-zero (on the diagonal)",
+                _ => continue,
+            };
+            return Err(Error::argument(format!("entry ({i}, {j}) of {name}"), allowed, x));
+        }
+    }
+    Ok(())
 }
 
 /// Whether every entry is finite.

@@ -16,28 +16,50 @@ pub struct Trail<'a, F> {
     pub columns: usize,
 }
 
+/// What [`stack_qr`] works on.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// The size of the triangle.
+    pub size: usize,
+    /// The rows below it.
+    pub rows: usize,
+    /// Whether those form an upper triangle as well.
+    pub triangular: bool,
+}
+
+impl Shape {
+    /// A full block of `rows` rows below a triangle.
+    pub fn full(size: usize, rows: usize) -> Self {
+        Shape { size, rows, triangular: false }
+    }
+
+    /// A triangle below a triangle.
+    pub fn triangular(size: usize) -> Self {
+        Shape { size, rows: size, triangular: true }
+    }
+}
+
 /// Orthogonal row operations that annihilate `bottom` against the triangle above it:
 ///
 /// ```text
 /// Q · [ top    | trail.top    ]  =  [ R | … ]        top, R upper triangular with positive diagonal
-///     [ bottom | trail.bottom ]     [ 0 | … ]        bottom has `rows` rows
+///     [ bottom | trail.bottom ]     [ 0 | … ]        bottom of any shape
 /// ```
 ///
-/// `triangular` promises that `bottom` is square and upper triangular. The reflection that sends the column
+/// `column` is scratch space. The reflection that sends the column
 /// (α, b) with α > 0 to (β, 0), β = ‖(α, b)‖, is followed by a change of sign of its first row, which keeps
 /// the diagonal positive and every sum below free of cancellation:
 /// t' = (αt + bᵀc)/β, c' = c − b·(t + t')/(α + β) for another column (t, c).
 #[inline(always)]
 pub fn stack_qr<S: Simd>(
     simd: S,
-    size: usize,
     top: &mut [S::f64s],
     bottom: &mut [S::f64s],
-    rows: usize,
-    triangular: bool,
+    shape: Shape,
     trails: &mut [Trail<'_, S::f64s>],
     column: &mut Vec<S::f64s>,
 ) {
+    let Shape { size, rows, triangular } = shape;
     for j in 0..size {
         let active = if triangular { j + 1 } else { rows };
         column.clear();

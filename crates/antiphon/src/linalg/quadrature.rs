@@ -105,8 +105,12 @@ impl Quadrature {
         bound(low, high, self.curvature(), tolerance, |s| self.h(s))
     }
 
-    /// A lower bound on inf r(μ)√μ over μ in [low, high], tight to `tolerance`.
+    /// A lower bound on inf r(μ)√μ over μ in [low, high], tight to `tolerance`. Zero, which is always true, where
+    /// that is no interval of positive numbers.
     pub fn infimum(&self, low: f64, high: f64, tolerance: f64) -> f64 {
+        if !(low > 0.0 && low <= high && high.is_finite()) {
+            return 0.0;
+        }
         -bound(low.ln(), high.ln(), self.curvature(), tolerance, |s| {
             let (value, slope) = self.h(s);
             (-value, -slope)

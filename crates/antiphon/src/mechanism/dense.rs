@@ -26,11 +26,8 @@ pub struct SensitivityOfInverse {
 impl NoisingMatrix {
     /// Takes a matrix after checking that it is square, finite, lower triangular and invertible.
     pub fn new(w: Matrix) -> Result<Self> {
-        // The conditions on a workload and on a noising matrix are the same.
-        match Workload::dense(w)? {
-            Workload::Dense(w) => Ok(NoisingMatrix { w }),
-            Workload::Training(_) => unreachable!("Workload::dense builds Dense"),
-        }
+        dense::check_invertible_triangle(&w, "the noising matrix")?;
+        Ok(NoisingMatrix { w })
     }
 
     /// W = C⁻¹.

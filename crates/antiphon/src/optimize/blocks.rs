@@ -100,26 +100,28 @@ impl BlockDual {
         BlockDual { patterns: self.patterns.clone(), factors, scales }
     }
 
+    /// (√v_r·L_r)⁻¹, row-major, by forward substitution.
+    pub fn inverse_factor(&self, r: usize) -> Vec<f64> {
+        let l = &self.factors[r];
+        let k = size_of_block(l);
+        let scale = 1.0 / self.scales[r].sqrt();
+        let mut inverse = vec![0.0; k * k];
+        for j in 0..k {
+            for i in j..k {
+                let known: f64 = (j..i).map(|t| l[i * k + t] * inverse[t * k + j]).sum();
+                let unit = if i == j { scale } else { 0.0 };
+                inverse[i * k + j] = (unit - known) / l[i * k + i];
+            }
+        }
+        inverse
+    }
+
     /// Upper bounds on max ‖U_r‖₂ and max ‖U_r⁻¹‖₂: the trace v_r·k, and ‖L_r⁻¹‖²_F/v_r.
     pub fn norm_bounds(&self) -> (f64, f64) {
-        let blocks = self.factors.par_iter().zip(&self.scales);
-        let bounds: Vec<(f64, f64)> = blocks
-            .map(|(l, v)| {
-                let k = size_of_block(l);
-                let mut squares = 0.0;
-                for j in 0..k {
-                    // Column j of L⁻¹ by forward substitution.
-                    let mut x = vec![0.0; k];
-                    for i in j..k {
-                        let known: f64 = (j..i).map(|t| l[i * k + t] * x[t]).sum();
-                        x[i] = (f64::from(i == j) - known) / l[i * k + i];
-                    }
-                    squares += x.iter().map(|x| x * x).sum::<f64>();
-                }
-                (v * k as f64, squares / v)
-            })
-            .collect();
-        bounds.iter().fold((0.0, 0.0), |(a, b), (u, inverse)| (a.max(*u), b.max(*inverse)))
+        let squares = |r| self.inverse_factor(r).iter().map(|x| x * x).sum::<f64>();
+        let inverses: Vec<f64> = (0..self.factors.len()).into_par_iter().map(squares).collect();
+        let traces = self.patterns.iter().zip(&self.scales).map(|(steps, v)| v * steps.len() as f64);
+        (traces.fold(0.0, f64::max), inverses.into_iter().fold(0.0, f64::max))
     }
 
     /// Coordinates for extrapolation: ln v_r, and of each row of L_r the entries left of the diagonal and the
@@ -156,60 +158,17 @@ impl BlockDual {
         dual
     }
 
-    /// x ← √U-factor·x, that is (⊕ √v_r L_r)·x, or its transpose.
+    /// x ← (⊕ √v_r L_r)·x, or its transpose.
     pub fn apply_factor(&self, x: &mut [f64], transpose: bool) {
-        self.each_block(
-            x,
-            |l, k, part, out| {
-                for i in 0..k {
-                    for j in 0..=i {
-                        if transpose {
-                            out[j] += l[i * k + j] * part[i];
-                        } else {
-                            out[i] += l[i * k + j] * part[j];
-                        }
-                    }
-                }
-            },
-            0.5,
-        );
-    }
-
-    /// x ← (⊕ √v_r L_r)⁻¹·x, or its transpose.
-    pub fn solve_factor(&self, x: &mut [f64], transpose: bool) {
-        self.each_block(
-            x,
-            |l, k, part, out| {
-                out.copy_from_slice(part);
-                if transpose {
-                    for i in (0..k).rev() {
-                        out[i] /= l[i * k + i];
-                        for j in 0..i {
-                            out[j] -= l[i * k + j] * out[i];
-                        }
-                    }
-                } else {
-                    for i in 0..k {
-                        let sum: f64 = (0..i).map(|j| l[i * k + j] * out[j]).sum();
-                        out[i] = (out[i] - sum) / l[i * k + i];
-                    }
-                }
-            },
-            -0.5,
-        );
-    }
-
-    fn each_block(&self, x: &mut [f64], f: impl Fn(&[f64], usize, &[f64], &mut [f64]), power: f64) {
-        let (mut part, mut out) = (Vec::new(), Vec::new());
         for ((steps, l), v) in self.patterns.iter().zip(&self.factors).zip(&self.scales) {
-            part.clear();
-            part.extend(steps.iter().map(|i| x[*i]));
-            out.clear();
-            out.resize(steps.len(), 0.0);
-            f(l, steps.len(), &part, &mut out);
-            let scale = v.powf(power);
-            for (i, value) in steps.iter().zip(&out) {
-                x[*i] = scale * value;
+            let k = steps.len();
+            let part: Vec<f64> = steps.iter().map(|i| v.sqrt() * x[*i]).collect();
+            for (i, step) in steps.iter().enumerate() {
+                x[*step] = if transpose {
+                    (i..k).map(|j| l[j * k + i] * part[j]).sum()
+                } else {
+                    (0..=i).map(|j| l[i * k + j] * part[j]).sum()
+                };
             }
         }
     }
@@ -326,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn coordinates_and_factors_invert() {
+    fn coordinates_factors_and_inverses_fit() {
         let mut dual = BlockDual::identity(vec![vec![0, 2, 4], vec![1, 3]]);
         dual.factors[0] = vec![1.0, 0.0, 0.0, 0.6, 0.8, 0.0, 0.0, -0.6, 0.8];
         dual.scales = vec![2.0, 5.0];
@@ -334,12 +293,21 @@ mod tests {
         for (a, b) in back.factors.iter().flatten().zip(dual.factors.iter().flatten()) {
             assert!((a - b).abs() < 1e-15);
         }
-        for transpose in [false, true] {
-            let start = [1.0, -2.0, 0.5, 3.0, 0.25];
-            let mut x = start;
-            dual.apply_factor(&mut x, transpose);
-            dual.solve_factor(&mut x, transpose);
-            assert!(x.iter().zip(&start).all(|(a, b)| (a - b).abs() < 1e-14));
+        // L⁻¹·L = I, block by block.
+        let mut x = [1.0, -2.0, 0.5, 3.0, 0.25];
+        dual.apply_factor(&mut x, false);
+        for (r, steps) in dual.patterns.iter().enumerate() {
+            let (inverse, k) = (dual.inverse_factor(r), steps.len());
+            for i in 0..k {
+                let back: f64 = (0..k).map(|j| inverse[i * k + j] * x[steps[j]]).sum();
+                assert!((back - [1.0, -2.0, 0.5, 3.0, 0.25][steps[i]]).abs() < 1e-14);
+            }
         }
+        // ⟨Lx, y⟩ = ⟨x, Lᵀy⟩
+        let mut y = [0.3, 0.1, -1.0, 2.0, 0.7];
+        let left: f64 = x.iter().zip(&y).map(|(a, b)| a * b).sum();
+        dual.apply_factor(&mut y, true);
+        let right: f64 = [1.0, -2.0, 0.5, 3.0, 0.25].iter().zip(&y).map(|(a, b)| a * b).sum();
+        assert!((left - right).abs() < 1e-13);
     }
 }

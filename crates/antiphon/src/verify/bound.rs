@@ -26,13 +26,12 @@ pub struct LowerBound {
 /// The bound that a certificate proves for a workload under a schema.
 pub fn lower_bound(schema: &Schema, workload: &Workload, certificate: &Certificate) -> Result<LowerBound> {
     certificate.check(schema)?;
-    if schema.steps() > MAX_SINGULAR_STEPS {
-        if let Some(stacked) = Stacked::new(schema, workload, certificate) {
-            let (low, high) = stacked.spectrum();
-            let rule = Quadrature::new(low, high, nodes_for(high / low, 1e-9))?;
-            let a = stacked.trace(&stacked.blocks(&rule)?);
-            return Ok(from_resolvents(a, &rule, certificate));
-        }
+    let long = schema.steps() > MAX_SINGULAR_STEPS;
+    if let Some(stacked) = Stacked::new(schema, workload, certificate).filter(|_| long) {
+        let (low, high) = stacked.spectrum();
+        let rule = Quadrature::new(low, high, nodes_for(high / low, 1e-9))?;
+        let a = stacked.trace(&stacked.blocks(&rule)?);
+        return Ok(from_resolvents(a, &rule, certificate));
     }
     let product = workload.apply(&factor(schema, certificate)?);
     let n = product.nrows() as f64;

@@ -78,7 +78,7 @@ pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
             }
             let found = noising.sensitivity(schema)?;
             sensitivity = found.sensitivity;
-            loss = sensitivity.upper.powi(2) * noising.squared_error(workload);
+            loss = used(claims, &sensitivity).powi(2) * noising.squared_error(workload);
             bound = lower_bound(schema, workload, certificate)?;
             checks.push(Check {
                 name: "invertible",
@@ -95,12 +95,17 @@ pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
                 lower: found.sensitivity.lower / scale,
                 ..found.sensitivity
             };
-            loss = sensitivity.upper.powi(2) * squared_sensitivity * found.squared_error;
+            loss = used(claims, &sensitivity).powi(2) * squared_sensitivity * found.squared_error;
             bound = found.lower_bound;
         }
     }
     checks.extend(compare(claims, &sensitivity, loss, &bound));
     Ok(Report { checks, sensitivity, loss, lower_bound: Some(bound.value) })
+}
+
+/// The sensitivity that noise is scaled with: the claimed one, so a claim that is too large costs accuracy.
+fn used(claims: &Claims, derived: &Sensitivity) -> f64 {
+    claims.sensitivity.max(derived.upper)
 }
 
 fn compare(claims: &Claims, sensitivity: &Sensitivity, loss: f64, bound: &LowerBound) -> [Check; 4] {
