@@ -24,7 +24,7 @@
 //! # }
 //! ```
 //!
-//! The rooms: [`schema`] and [`workload`] say what a run is; [`optimize`] makes a [`mechanism`]; [`file`] keeps it;
+//! The rooms: [`schema`] and [`workload`] say what a run is; [`optimize`] makes a [`mechanism`]; [`mod@file`] keeps it;
 //! [`mod@verify`] distrusts it; [`sensitivity`] examines any matrix. The mathematics is in `docs/theory.md` of the
 //! repository, the words and letters in `NOTATION.md`.
 

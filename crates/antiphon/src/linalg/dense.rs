@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::linalg::solvers::SelfAdjointEigen;
 use faer::{Accum, Par, Side, get_global_parallelism};
+use rayon::prelude::*;
 use std::cmp::Ordering;
 
 /// A dense column-major matrix of `f64`, indexed as `m[(row, column)]`.
@@ -75,6 +76,15 @@ pub fn flip_transpose(m: &mut Matrix) {
             (m[(i, j)], m[other]) = (m[other], m[(i, j)]);
         }
     }
+}
+
+/// Calls `f(j, column j)` for all columns, in parallel.
+pub fn for_each_column(m: &mut Matrix, f: impl Fn(usize, &mut [f64]) + Sync) {
+    m.as_mut().par_col_iter_mut().enumerate().for_each(|(j, column)| {
+        if let Some(column) = column.try_as_col_major_mut() {
+            f(j, column.as_slice_mut());
+        }
+    });
 }
 
 /// ‖m‖²_F.
@@ -213,14 +223,14 @@ pub fn inverse_residual(a: &Matrix, b: &Matrix) -> Result<f64> {
 
 /// |m|·x or |m|ᵀ·x.
 fn abs_product(m: &Matrix, x: &[f64], transpose: bool) -> Vec<f64> {
-    let mut y = vec![0.0; if transpose { m.ncols() } else { m.nrows() }];
-    for j in 0..m.ncols() {
-        let column = m.col_as_slice(j);
-        if transpose {
-            y[j] = column.iter().zip(x).map(|(m, x)| m.abs() * x).sum();
-        } else {
-            y.iter_mut().zip(column).for_each(|(y, m)| *y += m.abs() * x[j]);
-        }
+    let columns = 0..m.ncols();
+    if transpose {
+        let dot = |j| m.col_as_slice(j).iter().zip(x).map(|(m, x)| m.abs() * x).sum();
+        return columns.into_par_iter().map(dot).collect();
+    }
+    let mut y = vec![0.0; m.nrows()];
+    for j in columns {
+        y.iter_mut().zip(m.col_as_slice(j)).for_each(|(y, m)| *y += m.abs() * x[j]);
     }
     y
 }

@@ -6,12 +6,17 @@
 
 use pulp::Simd;
 
+/// One number per lane, aligned so that no load crosses a cache line.
+#[derive(Clone, Copy)]
+#[repr(align(32))]
+pub struct Lane<F>(pub F);
+
 /// Trailing columns that a [`stack_qr`] carries along.
 pub struct Trail<'a, F> {
     /// The rows beside the triangle.
-    pub top: &'a mut [F],
+    pub top: &'a mut [Lane<F>],
     /// The rows beside the part that is annihilated.
-    pub bottom: &'a mut [F],
+    pub bottom: &'a mut [Lane<F>],
     /// How many columns both have.
     pub columns: usize,
 }
@@ -53,11 +58,11 @@ impl Shape {
 #[inline(always)]
 pub fn stack_qr<S: Simd>(
     simd: S,
-    top: &mut [S::f64s],
-    bottom: &mut [S::f64s],
+    top: &mut [Lane<S::f64s>],
+    bottom: &mut [Lane<S::f64s>],
     shape: Shape,
     trails: &mut [Trail<'_, S::f64s>],
-    column: &mut Vec<S::f64s>,
+    column: &mut Vec<Lane<S::f64s>>,
 ) {
     let Shape { size, rows, triangular } = shape;
     for j in 0..size {
@@ -66,10 +71,10 @@ pub fn stack_qr<S: Simd>(
         let mut squares = simd.splat_f64s(0.0);
         for i in 0..active {
             let b = bottom[i * size + j];
-            squares = simd.mul_add_e_f64s(b, b, squares);
+            squares = simd.mul_add_e_f64s(b.0, b.0, squares);
             column.push(b);
         }
-        let alpha = top[j * size + j];
+        let alpha = top[j * size + j].0;
         let beta = simd.sqrt_f64s(simd.mul_add_e_f64s(alpha, alpha, squares));
         let one = simd.splat_f64s(1.0);
         let reflection = Reflection {
@@ -77,7 +82,7 @@ pub fn stack_qr<S: Simd>(
             inverse_beta: simd.div_f64s(one, beta),
             inverse_sum: simd.div_f64s(one, simd.add_f64s(alpha, beta)),
         };
-        top[j * size + j] = beta;
+        top[j * size + j] = Lane(beta);
         reflection.apply(simd, column, &mut top[j * size + j + 1..(j + 1) * size], bottom, size, j + 1);
         for trail in trails.iter_mut() {
             let n = trail.columns;
@@ -99,9 +104,9 @@ impl<F: Copy> Reflection<F> {
     fn apply<S: Simd<f64s = F>>(
         self,
         simd: S,
-        column: &[F],
-        top_row: &mut [F],
-        bottom: &mut [F],
+        column: &[Lane<F>],
+        top_row: &mut [Lane<F>],
+        bottom: &mut [Lane<F>],
         stride: usize,
         first: usize,
     ) {
@@ -121,9 +126,9 @@ impl<F: Copy> Reflection<F> {
     fn chunk<S: Simd<f64s = F>, const N: usize>(
         self,
         simd: S,
-        column: &[F],
-        top: &mut [F],
-        bottom: &mut [F],
+        column: &[Lane<F>],
+        top: &mut [Lane<F>],
+        bottom: &mut [Lane<F>],
         stride: usize,
         first: usize,
     ) {
@@ -131,19 +136,19 @@ impl<F: Copy> Reflection<F> {
         for (b, row) in column.iter().zip(bottom.chunks_exact(stride)) {
             let row = &row[first..first + N];
             for c in 0..N {
-                sum[c] = simd.mul_add_e_f64s(*b, row[c], sum[c]);
+                sum[c] = simd.mul_add_e_f64s(b.0, row[c].0, sum[c]);
             }
         }
         for c in 0..N {
-            let t = top[c];
+            let t = top[c].0;
             let new = simd.mul_f64s(simd.mul_add_e_f64s(self.alpha, t, sum[c]), self.inverse_beta);
-            top[c] = new;
+            top[c] = Lane(new);
             sum[c] = simd.mul_f64s(simd.add_f64s(t, new), self.inverse_sum);
         }
         for (b, row) in column.iter().zip(bottom.chunks_exact_mut(stride)) {
             let row = &mut row[first..first + N];
             for c in 0..N {
-                row[c] = simd.negate_mul_add_e_f64s(*b, sum[c], row[c]);
+                row[c].0 = simd.negate_mul_add_e_f64s(b.0, sum[c], row[c].0);
             }
         }
     }
@@ -151,12 +156,18 @@ impl<F: Copy> Reflection<F> {
 
 /// x ← R⁻¹x for an upper triangular R of the given size; x has `columns` columns.
 #[inline(always)]
-pub fn solve_upper<S: Simd>(simd: S, size: usize, r: &[S::f64s], x: &mut [S::f64s], columns: usize) {
+pub fn solve_upper<S: Simd>(
+    simd: S,
+    size: usize,
+    r: &[Lane<S::f64s>],
+    x: &mut [Lane<S::f64s>],
+    columns: usize,
+) {
     for i in (0..size).rev() {
         let (head, tail) = x.split_at_mut((i + 1) * columns);
         let row = &mut head[i * columns..];
         let coefficients = &r[i * size + i + 1..(i + 1) * size];
-        let inverse = simd.div_f64s(simd.splat_f64s(1.0), r[i * size + i]);
+        let inverse = simd.div_f64s(simd.splat_f64s(1.0), r[i * size + i].0);
         let mut c = 0;
         while c + 4 <= columns {
             solve_chunk::<S, 4>(simd, coefficients, inverse, row, tail, columns, c);
@@ -172,24 +183,26 @@ pub fn solve_upper<S: Simd>(simd: S, size: usize, r: &[S::f64s], x: &mut [S::f64
 #[inline(always)]
 fn solve_chunk<S: Simd, const N: usize>(
     simd: S,
-    coefficients: &[S::f64s],
+    coefficients: &[Lane<S::f64s>],
     inverse: S::f64s,
-    row: &mut [S::f64s],
-    below: &[S::f64s],
+    row: &mut [Lane<S::f64s>],
+    below: &[Lane<S::f64s>],
     columns: usize,
     first: usize,
 ) {
     let row = &mut row[first..first + N];
     let mut sum = [simd.splat_f64s(0.0); N];
-    sum.copy_from_slice(row);
+    for c in 0..N {
+        sum[c] = row[c].0;
+    }
     for (r, other) in coefficients.iter().zip(below.chunks_exact(columns)) {
         let other = &other[first..first + N];
         for c in 0..N {
-            sum[c] = simd.negate_mul_add_e_f64s(*r, other[c], sum[c]);
+            sum[c] = simd.negate_mul_add_e_f64s(r.0, other[c].0, sum[c]);
         }
     }
     for c in 0..N {
-        row[c] = simd.mul_f64s(sum[c], inverse);
+        row[c].0 = simd.mul_f64s(sum[c], inverse);
     }
 }
 
@@ -213,9 +226,9 @@ impl Layout for Transposed {
 #[inline(always)]
 pub fn add_product<S: Simd, L: Layout>(
     simd: S,
-    out: &mut [S::f64s],
-    a: &[S::f64s],
-    b: &[S::f64s],
+    out: &mut [Lane<S::f64s>],
+    a: &[Lane<S::f64s>],
+    b: &[Lane<S::f64s>],
     shape: (usize, usize, usize),
 ) {
     let (m, _, n) = shape;
@@ -240,16 +253,19 @@ pub fn add_product<S: Simd, L: Layout>(
 #[inline(always)]
 fn tile<S: Simd, L: Layout, const R: usize, const C: usize>(
     simd: S,
-    out: &mut [S::f64s],
-    a: &[S::f64s],
-    b: &[S::f64s],
+    out: &mut [Lane<S::f64s>],
+    a: &[Lane<S::f64s>],
+    b: &[Lane<S::f64s>],
     (_, inner, n): (usize, usize, usize),
     i: usize,
     j: usize,
 ) {
     let mut sum = [[simd.splat_f64s(0.0); C]; R];
     for r in 0..R {
-        sum[r].copy_from_slice(&out[(i + r) * n + j..][..C]);
+        let row = &out[(i + r) * n + j..][..C];
+        for c in 0..C {
+            sum[r][c] = row[c].0;
+        }
     }
     // Slices of exactly the rows that are read, so that the bounds are checked once.
     let mut left = [&a[..0]; R];
@@ -264,7 +280,7 @@ fn tile<S: Simd, L: Layout, const R: usize, const C: usize>(
         for l in 0..inner {
             for r in 0..R {
                 for c in 0..C {
-                    sum[r][c] = simd.mul_add_e_f64s(left[r][l], right[c][l], sum[r][c]);
+                    sum[r][c] = simd.mul_add_e_f64s(left[r][l].0, right[c][l].0, sum[r][c]);
                 }
             }
         }
@@ -273,12 +289,15 @@ fn tile<S: Simd, L: Layout, const R: usize, const C: usize>(
             let row = &b[l * n + j..][..C];
             for r in 0..R {
                 for c in 0..C {
-                    sum[r][c] = simd.mul_add_e_f64s(left[r][l], row[c], sum[r][c]);
+                    sum[r][c] = simd.mul_add_e_f64s(left[r][l].0, row[c].0, sum[r][c]);
                 }
             }
         }
     }
     for r in 0..R {
-        out[(i + r) * n + j..][..C].copy_from_slice(&sum[r]);
+        let row = &mut out[(i + r) * n + j..][..C];
+        for c in 0..C {
+            row[c].0 = sum[r][c];
+        }
     }
 }

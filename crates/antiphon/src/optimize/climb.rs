@@ -37,7 +37,7 @@ pub struct Evaluation {
 pub enum Full {
     /// X(U), and nothing more to do.
     Matrix(Matrix),
-    /// The rule that gave the blocks, and the blocks of X⁻¹.
+    /// The rule that gave the blocks, and the blocks of Σ w_jτ_j(V⁻¹ + τ_jU)⁻¹.
     Rule(Quadrature, Vec<Vec<f64>>),
 }
 
@@ -55,9 +55,9 @@ impl Engine {
         match self {
             Engine::Structured(resolvent) => {
                 let rule = resolvent.rule(dual, error)?;
-                let (grams, inverses) = resolvent.blocks(dual, &rule);
+                let (grams, weighted) = resolvent.blocks(dual, &rule);
                 let a = dual.inner_product(&grams);
-                Ok(Evaluation { a, grams, full: Full::Rule(rule, inverses) })
+                Ok(Evaluation { a, grams, full: Full::Rule(rule, weighted) })
             }
             Engine::Dense(matrix) => {
                 let (x, a) = dense::gram(matrix, &dense::factor_matrix(dual)?)?;
@@ -121,7 +121,7 @@ impl<'a> Climb<'a> {
     pub fn run(mut self) -> Result<(Mechanism, usize)> {
         let target = self.params.gap;
         // Of X(U); far below the gap, so that it neither hides nor feigns progress.
-        let error = (0.02 * target).clamp(1e-12, 1e-4);
+        let error = (0.05 * target).clamp(1e-12, 1e-4);
         let mut anderson = Anderson::new(MEMORY);
         let mut attempts = Attempts::new(self.schema, self.workload, self.route());
         // The plain step from the last accepted iterate, to fall back on.

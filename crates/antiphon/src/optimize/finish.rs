@@ -76,7 +76,7 @@ pub(super) fn dense(
     let full = || -> Matrix {
         match (&climb.engine, &evaluation.full) {
             (Engine::Structured(resolvent), Full::Rule(rule, _)) => {
-                resolvent.dense_reversed(climb.dual(), rule, |_, _| {
+                resolvent.lower_reversed(climb.dual(), rule, |_, _| {
                     observer(&Progress { phase: Phase::Forming, ..progress });
                 })
             }

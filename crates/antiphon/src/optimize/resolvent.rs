@@ -2,7 +2,7 @@
 //!
 //! X(U) = (2/π)∫₀^∞ (V⁻¹ + t²U)⁻¹ dt ≈ Σ_j w_j (V⁻¹ + τ_j U)⁻¹ (docs/theory.md, section 6).
 
-use super::blocks::{BlockDual, product, size_of_block};
+use super::blocks::{BlockDual, size_of_block};
 use crate::error::Result;
 use crate::linalg::block_cyclic::{BlockCyclic, GroupFactors, residue_groups};
 use crate::linalg::dense::Matrix;
@@ -105,41 +105,35 @@ impl Resolvent {
         (low, high)
     }
 
-    /// The diagonal blocks of X(U) and of X(U)⁻¹, one per pattern.
-    ///
-    /// (V⁻¹ + τU)G = I gives V⁻¹G = I − τUG, so that X⁻¹ = Σ w_j·V⁻¹G_jU needs no more than the blocks of
-    /// Σ w_jτ_jG_j: its block is (Σ w_j)U_r − U_r(Σ w_jτ_jG_j)_r U_r. The difference cancels: good for an estimate.
+    /// The diagonal blocks of Σ w_jG_j = X(U) and of Σ w_jτ_jG_j, with G_j = (V⁻¹ + τ_jU)⁻¹, one per pattern.
     pub fn blocks(&self, dual: &BlockDual, rule: &Quadrature) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
         let groups = self.structure.diagonal_blocks(&self.group_factors(dual), rule);
-        let sum: f64 = rule.weights.iter().sum();
-        let (mut grams, mut inverses) = (Vec::new(), Vec::new());
+        let (mut grams, mut weighted) = (Vec::new(), Vec::new());
         for (steps, [x, y]) in self.structure.groups().iter().zip(groups) {
             let size = steps.len();
             let mut start = 0;
             while start < size {
                 // The patterns are numbered by residue, and groups hold whole residues in order.
-                let u = dual.block(grams.len());
-                let k = size_of_block(&u);
+                let k = dual.patterns[grams.len()].len();
                 let cut = |m: &[f64]| -> Vec<f64> {
                     (0..k * k).map(|e| m[(start + e / k) * size + start + e % k]).collect()
                 };
-                let uyu = product(&product(&u, &cut(&y)), &u);
-                inverses.push(u.iter().zip(uyu).map(|(u, uyu)| sum * u - uyu).collect());
+                weighted.push(cut(&y));
                 grams.push(cut(&x));
                 start += k;
             }
         }
-        (grams, inverses)
+        (grams, weighted)
     }
 
-    /// X(U) as a dense matrix with its steps in reversed order.
-    pub fn dense_reversed(
+    /// The lower triangle of X(U) as a dense matrix with its steps in reversed order.
+    pub fn lower_reversed(
         &self,
         dual: &BlockDual,
         rule: &Quadrature,
         progress: impl Fn(usize, usize),
     ) -> Matrix {
-        self.structure.dense_reversed(&self.group_factors(dual), rule, progress)
+        self.structure.lower_reversed(&self.group_factors(dual), rule, progress)
     }
 
     fn group_factors(&self, dual: &BlockDual) -> GroupFactors {
@@ -165,7 +159,7 @@ impl Resolvent {
     }
 }
 
-/// The rule for [low, high] with the number of nodes that `error` needs, rounded up to [`NODE_MULTIPLE`].
+/// The rule for [low, high] with the number of nodes that `error` needs, rounded up to a multiple of 8.
 pub fn rule_for(low: f64, high: f64, error: f64) -> Result<Quadrature> {
     let high = high.max(2.0 * low);
     let count = nodes_for(high / low, error).next_multiple_of(NODE_MULTIPLE);

@@ -6,9 +6,10 @@
 use super::Route;
 use super::blocks::{BlockDual, product, size_of_block};
 use super::climb::{Evaluation, Full};
-use crate::linalg::dense::Matrix;
+use crate::linalg::dense::{self, Matrix};
 use crate::schema::Schema;
 use crate::workload::Workload;
+use rayon::prelude::*;
 
 /// Rounds X in place. `position` maps a step to its row, since X comes in reversed order.
 pub fn round(x: &mut Matrix, patterns: &[Vec<usize>], position: impl Fn(usize) -> usize) {
@@ -26,10 +27,9 @@ pub fn round(x: &mut Matrix, patterns: &[Vec<usize>], position: impl Fn(usize) -
             }
         }
     }
-    for j in 0..n {
-        let column = x.col_as_slice_mut(j);
+    dense::for_each_column(x, |j, column| {
         column.iter_mut().zip(&scale).for_each(|(x, s)| *x *= s * scale[j]);
-    }
+    });
 }
 
 /// Decides when to build the n×n matrices: on the structured route that costs as much as many iterations.
@@ -76,9 +76,9 @@ impl Attempts {
         }
         match &evaluation.full {
             Full::Matrix(_) => true,
-            Full::Rule(_, inverses) => {
-                let predicted = predicted_loss(dual, &evaluation.grams, inverses) / lower_bound - 1.0;
-                predicted <= 0.5 * target
+            Full::Rule(rule, weighted) => {
+                let loss = predicted_loss(dual, &evaluation.grams, weighted, rule.weights.iter().sum());
+                loss / lower_bound - 1.0 <= 0.5 * target
             }
         }
     }
@@ -92,17 +92,25 @@ impl Attempts {
 /// The loss after rounding, to second order in the off-diagonal parts D_r of the blocks X_r that rounding removes:
 /// with Y = X − D, tr(VY⁻¹) = tr(UX) + tr(UD) + tr(DUD·X⁻¹) + …, and scaling block r by its trace d_r multiplies
 /// its share by d_r to first order. An estimate that only decides when to try.
-fn predicted_loss(dual: &BlockDual, grams: &[Vec<f64>], inverses: &[Vec<f64>]) -> f64 {
-    let mut loss = 0.0;
-    for (r, (x, inverse)) in grams.iter().zip(inverses).enumerate() {
-        let k = size_of_block(x);
-        let trace = |m: &[f64]| -> f64 { m.iter().step_by(k + 1).sum() };
-        let u = dual.block(r);
-        let mut off = x.clone();
-        off.iter_mut().step_by(k + 1).for_each(|x| *x = 0.0);
-        let first = trace(&product(&u, x)) + trace(&product(&u, &off));
-        let second = trace(&product(&product(&product(&off, &u), &off), inverse));
-        loss += trace(x) * (first + second);
-    }
-    loss
+///
+/// (V⁻¹ + τU)G = I gives V⁻¹G = I − τUG, so the block of X⁻¹ = Σ w_j·V⁻¹G_jU is (Σ w_j)U_r − U_r(Σ w_jτ_jG_j)_r U_r. The
+/// difference cancels, but not all digits.
+fn predicted_loss(dual: &BlockDual, grams: &[Vec<f64>], weighted: &[Vec<f64>], sum: f64) -> f64 {
+    let shares: Vec<f64> = grams
+        .par_iter()
+        .zip(weighted)
+        .enumerate()
+        .map(|(r, (x, weighted))| {
+            let k = size_of_block(x);
+            let trace = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
+            let u = dual.block(r);
+            let mut off = x.clone();
+            off.iter_mut().step_by(k + 1).for_each(|x| *x = 0.0);
+            let first = trace(&u, x) + trace(&u, &off);
+            let dud = product(&product(&off, &u), &off);
+            let second = sum * trace(&dud, &u) - trace(&product(&product(&u, &dud), &u), weighted);
+            x.iter().step_by(k + 1).sum::<f64>() * (first + second)
+        })
+        .collect();
+    shares.iter().sum()
 }

@@ -1,7 +1,7 @@
 //! Verification: everything a mechanism claims, derived again from the matrix and the certificate alone.
 //!
 //! Nothing here calls the optimizer to check the optimizer: the lower bound comes from singular values or, for long
-//! runs, from stacked QR decompositions ([`bound`]); the sensitivity from the stored matrix and its residual; the loss
+//! runs, from stacked QR decompositions ([`lower_bound`]); the sensitivity from the stored matrix and its residual; the loss
 //! from the product with the workload. Sensitivity and loss are rounded up, the lower bound down. Where a rounding
 //! error is estimated rather than bounded, the answer is "numerically certified", and says so.
 
