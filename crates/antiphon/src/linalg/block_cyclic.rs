@@ -32,6 +32,8 @@ pub struct BlockCyclic {
     group: Vec<usize>,
     /// For each step s the non-zero A⁻¹[t, s], as (t, value).
     coupling: Vec<Vec<(usize, f64)>>,
+    /// For each group but the last, where its blocks are in an [`Elimination`]; and where they end.
+    places: Vec<Place>,
     /// Eliminations of the last call, whose memory the next one uses again: fresh pages cost as much as the work.
     spare: Mutex<Vec<Box<dyn Any + Send>>>,
 }
@@ -52,7 +54,19 @@ impl BlockCyclic {
             }
         }
         debug_assert!(groups.len() >= 3);
-        BlockCyclic { groups, position, group, coupling, spare: Mutex::default() }
+        let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+        let last = groups.len() - 1;
+        let mut places = vec![Place::default()];
+        for g in 0..last {
+            // The group before the last has no block towards a next one.
+            let next = if g + 1 < last { sizes[g + 1] } else { 0 };
+            places.push(Place {
+                inverse: places[g].inverse + sizes[g] * sizes[g],
+                to_next: places[g].to_next + sizes[g] * next,
+                to_last: places[g].to_last + sizes[g] * sizes[last],
+            });
+        }
+        BlockCyclic { groups, position, group, coupling, places, spare: Mutex::default() }
     }
 
     /// The steps of each group.
@@ -196,30 +210,45 @@ impl WithSimd for Lanes {
     }
 }
 
-/// What the elimination leaves of group g < last, enough to walk back:
-/// R_gg⁻¹, P = R_gg⁻¹R_{g,g+1} (empty for the group before the last), T = R_gg⁻¹R_{g,last}.
-struct Row<F> {
+/// Offsets into an [`Elimination`].
+#[derive(Clone, Copy, Default)]
+struct Place {
+    inverse: usize,
+    to_next: usize,
+    to_last: usize,
+}
+
+/// What the elimination of all groups leaves for one batch of nodes, enough to walk back. For every group g < last:
+/// R_gg⁻¹, P = R_gg⁻¹R_{g,g+1}, T = R_gg⁻¹R_{g,last}.
+struct Elimination<F> {
     inverse: Vec<Lane<F>>,
     to_next: Vec<Lane<F>>,
     to_last: Vec<Lane<F>>,
-}
-
-impl<F> Default for Row<F> {
-    fn default() -> Self {
-        Row { inverse: Vec::new(), to_next: Vec::new(), to_last: Vec::new() }
-    }
-}
-
-/// The elimination of all groups for one batch of nodes.
-struct Elimination<F> {
-    rows: Vec<Row<F>>,
     /// R⁻¹ of the last group.
     last_inverse: Vec<Lane<F>>,
 }
 
 impl<F> Default for Elimination<F> {
     fn default() -> Self {
-        Elimination { rows: Vec::new(), last_inverse: Vec::new() }
+        Elimination {
+            inverse: Vec::new(),
+            to_next: Vec::new(),
+            to_last: Vec::new(),
+            last_inverse: Vec::new(),
+        }
+    }
+}
+
+impl<F> Elimination<F> {
+    /// R_gg⁻¹, P and T of group g.
+    #[inline(always)]
+    fn row(&self, structure: &BlockCyclic, g: usize) -> [&[Lane<F>]; 3] {
+        let (from, to) = (structure.places[g], structure.places[g + 1]);
+        [
+            &self.inverse[from.inverse..to.inverse],
+            &self.to_next[from.to_next..to.to_next],
+            &self.to_last[from.to_last..to.to_last],
+        ]
     }
 }
 
@@ -258,14 +287,19 @@ fn eliminate<S: Simd>(
     structure.couple(simd, &mut carry_last, last, last);
     let mut carried = sl;
 
-    elimination.rows.resize_with(last, Row::default);
+    let end = structure.places[last];
+    clear(simd, &mut elimination.inverse, end.inverse);
+    clear(simd, &mut elimination.to_next, end.to_next);
+    clear(simd, &mut elimination.to_last, end.to_last);
     for g in 0..last {
         let (s, next) = (size(g), structure.next(g));
-        let Row { inverse, to_next, to_last } = &mut elimination.rows[g];
+        let (from, to) = (structure.places[g], structure.places[g + 1]);
+        let inverse = &mut elimination.inverse[from.inverse..to.inverse];
+        let to_next = &mut elimination.to_next[from.to_next..to.to_next];
+        let to_last = &mut elimination.to_last[from.to_last..to.to_last];
         // 1. The carry against √τ·L_gᵀ; the remainder into the last triangle.
         clear(simd, &mut triangle, s * s);
         scaled_transpose(simd, &mut triangle, &factors[g], s, roots);
-        clear(simd, to_last, s * sl);
         stack_qr(
             simd,
             &mut triangle,
@@ -293,7 +327,6 @@ fn eliminate<S: Simd>(
             stack_qr(simd, &mut last_triangle, &mut carry_last, Shape::full(sl, s), &mut [], &mut scratch);
         } else {
             let sn = size(next);
-            clear(simd, to_next, s * sn);
             clear(simd, &mut carry, s * sn);
             structure.couple(simd, &mut carry, g, next);
             stack_qr(
@@ -312,6 +345,7 @@ fn eliminate<S: Simd>(
         solve_upper(simd, s, &triangle, to_last, sl);
         invert_upper(simd, s, &triangle, inverse);
     }
+    clear(simd, &mut elimination.last_inverse, sl * sl);
     invert_upper(simd, sl, &last_triangle, &mut elimination.last_inverse);
 }
 
@@ -325,10 +359,9 @@ fn scaled_transpose<S: Simd>(simd: S, out: &mut [Lane<S::f64s>], l: &[f64], size
     }
 }
 
-/// inverse ← R⁻¹.
+/// inverse ← R⁻¹, in a block of zeros.
 #[inline(always)]
-fn invert_upper<S: Simd>(simd: S, size: usize, r: &[Lane<S::f64s>], inverse: &mut Vec<Lane<S::f64s>>) {
-    clear(simd, inverse, size * size);
+fn invert_upper<S: Simd>(simd: S, size: usize, r: &[Lane<S::f64s>], inverse: &mut [Lane<S::f64s>]) {
     for i in 0..size {
         inverse[i * size + i] = Lane(simd.splat_f64s(1.0));
     }
@@ -341,6 +374,8 @@ struct Walk<F> {
     corner: Vec<Lane<F>>,
     diagonal: Vec<Lane<F>>,
     towards_last: Vec<Lane<F>>,
+    /// Room for the next ones, and for −G_{g,g+1}.
+    room: [Vec<Lane<F>>; 3],
 }
 
 impl<F: Copy> Walk<F> {
@@ -351,7 +386,8 @@ impl<F: Copy> Walk<F> {
         let mut corner = zeros(simd, sl * sl);
         let inverse = &elimination.last_inverse;
         add_product::<S, Transposed>(simd, &mut corner, inverse, inverse, (sl, sl, sl));
-        Walk { diagonal: corner.clone(), towards_last: corner.clone(), corner }
+        let room = [Vec::new(), Vec::new(), Vec::new()];
+        Walk { diagonal: corner.clone(), towards_last: corner.clone(), corner, room }
     }
 
     /// From group g + 1 to group g.
@@ -366,25 +402,27 @@ impl<F: Copy> Walk<F> {
         let size = |g: usize| structure.groups[g].len();
         let last = structure.groups.len() - 1;
         let (s, sl) = (size(g), size(last));
-        let Row { inverse, to_next, to_last } = &elimination.rows[g];
+        let [inverse, to_next, to_last] = elimination.row(structure, g);
+        let [diagonal, q_last, q_next] = &mut self.room;
         // −G_{g,last} = P·G_{next,last} + T·G_{last,last}
-        let mut q_last = zeros(simd, s * sl);
-        add_product::<S, Plain>(simd, &mut q_last, to_last, &self.corner, (s, sl, sl));
+        clear(simd, q_last, s * sl);
+        add_product::<S, Plain>(simd, q_last, to_last, &self.corner, (s, sl, sl));
         // G_gg = R⁻¹R⁻ᵀ + Q₁Pᵀ + Q₂Tᵀ
-        let mut diagonal = zeros(simd, s * s);
-        add_product::<S, Transposed>(simd, &mut diagonal, inverse, inverse, (s, s, s));
+        clear(simd, diagonal, s * s);
+        add_product::<S, Transposed>(simd, diagonal, inverse, inverse, (s, s, s));
         if g + 1 < last {
             let sn = size(g + 1);
-            add_product::<S, Plain>(simd, &mut q_last, to_next, &self.towards_last, (s, sn, sl));
+            add_product::<S, Plain>(simd, q_last, to_next, &self.towards_last, (s, sn, sl));
             // −G_{g,next} = P·G_{next,next} + T·G_{last,next}
-            let mut q_next = zeros(simd, s * sn);
-            add_product::<S, Plain>(simd, &mut q_next, to_next, &self.diagonal, (s, sn, sn));
-            add_product::<S, Transposed>(simd, &mut q_next, to_last, &self.towards_last, (s, sl, sn));
-            add_product::<S, Transposed>(simd, &mut diagonal, &q_next, to_next, (s, sn, s));
+            clear(simd, q_next, s * sn);
+            add_product::<S, Plain>(simd, q_next, to_next, &self.diagonal, (s, sn, sn));
+            add_product::<S, Transposed>(simd, q_next, to_last, &self.towards_last, (s, sl, sn));
+            add_product::<S, Transposed>(simd, diagonal, q_next, to_next, (s, sn, s));
         }
-        add_product::<S, Transposed>(simd, &mut diagonal, &q_last, to_last, (s, sl, s));
-        negate(simd, &mut q_last);
-        (self.diagonal, self.towards_last) = (diagonal, q_last);
+        add_product::<S, Transposed>(simd, diagonal, q_last, to_last, (s, sl, s));
+        negate(simd, q_last);
+        std::mem::swap(&mut self.diagonal, diagonal);
+        std::mem::swap(&mut self.towards_last, q_last);
     }
 }
 
@@ -551,7 +589,7 @@ fn add_column<S: Simd>(
     for g in (0..=h).rev() {
         let s = size(g);
         if g < h {
-            let Row { to_next, to_last, .. } = &solved.elimination.rows[g];
+            let [_, to_next, to_last] = solved.elimination.row(structure, g);
             clear(simd, &mut next, s * sh);
             add_product::<S, Transposed>(simd, &mut next, to_last, towards_last, (s, sl, sh));
             if g + 1 < last {
