@@ -1,7 +1,7 @@
 //! `antiphon optimize`.
 
 use crate::args::{SchemaArgs, WorkloadArgs};
-use crate::output::{answer, figure, percent, print_json};
+use crate::output::{answer, figure, percent, print_json, program};
 use crate::progress::Watch;
 use antiphon::error::Error;
 use antiphon::file;
@@ -144,13 +144,13 @@ impl Optimize {
         match &self.output {
             Some(path) => {
                 println!("Written to {}.", path.display());
-                println!("Next: antiphon verify {}", path.display());
+                println!("Next: {} verify {}", program(), path.display());
             }
             None => {
-                println!(
-                    "Nothing was written. To keep mechanism and proof, add: --output mechanism.safetensors"
-                );
-                println!("Next: antiphon verify mechanism.safetensors");
+                let line: Vec<String> = std::env::args().skip(1).collect();
+                println!("Nothing was written. To keep mechanism and proof, and to have them checked:");
+                println!("  {} {} --output mechanism.safetensors", program(), line.join(" "));
+                println!("  {} verify mechanism.safetensors", program());
             }
         }
     }

@@ -10,6 +10,11 @@ pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How the user starts this program: a clone without an installation goes through cargo.
+pub fn program() -> &'static str {
+    if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "antiphon" }
+}
+
 /// 0 for yes, 1 for no.
 pub fn answer(yes: bool) -> ExitCode {
     ExitCode::from(u8::from(!yes))

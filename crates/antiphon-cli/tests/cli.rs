@@ -7,7 +7,11 @@ use serde_json::Value;
 use std::path::Path;
 
 fn antiphon(folder: &Path, line: &str) -> assert_cmd::assert::Assert {
-    Command::new(env!("CARGO_BIN_EXE_antiphon")).current_dir(folder).args(line.split_whitespace()).assert()
+    Command::new(env!("CARGO_BIN_EXE_antiphon"))
+        .env_remove("CARGO")
+        .current_dir(folder)
+        .args(line.split_whitespace())
+        .assert()
 }
 
 fn json(folder: &Path, line: &str, status: i32) -> Value {
