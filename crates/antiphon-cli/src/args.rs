@@ -37,7 +37,7 @@ pub struct SchemaArgs {
 #[command(next_help_heading = "Workload (what the model does with the gradients; plain SGD by default)")]
 pub struct WorkloadArgs {
     /// Momentum in [0, 1)
-    #[arg(long, value_name = "BETA")]
+    #[arg(long, value_name = "BETA", allow_negative_numbers = true)]
     pub momentum: Option<f64>,
     /// The learning rate falls linearly to END times its value over the last FRACTION of the steps
     #[arg(long, value_name = "FRACTION:END")]

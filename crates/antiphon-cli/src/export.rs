@@ -1,6 +1,6 @@
 //! `antiphon export`.
 
-use crate::output::{answer, print_json};
+use crate::output::{answer, bound, print_json};
 use antiphon::error::Error;
 use antiphon::linalg::dense;
 use antiphon::mechanism::Noise;
@@ -56,6 +56,15 @@ impl Export {
             Which::X => dense::gram(&noising.encoder()?),
             Which::Cinv => noising.matrix().clone(),
         };
+        let same = match (self.file.canonicalize(), self.output.canonicalize()) {
+            (Ok(input), Ok(output)) => input == output,
+            _ => false,
+        };
+        if same {
+            return Err(
+                Error::argument("--output", "another file than the input", self.output.display()).into()
+            );
+        }
         npy::write(&self.output, &matrix, self.force)?;
         let (rows, columns) = (matrix.nrows(), matrix.ncols());
         if json {
@@ -63,10 +72,17 @@ impl Export {
                 "matrix": format!("{:?}", self.matrix),
                 "rows": rows,
                 "columns": columns,
-                "file": self.output,
+                "file": self.output.to_string_lossy(),
             }))?;
         } else {
-            println!("Wrote {:?} ({rows}×{columns}) to {}.", self.matrix, self.output.display());
+            say!("Wrote {:?} ({rows}×{columns}) to {}.", self.matrix, self.output.display());
+            say!(
+                "The noise of step t is clip · noise_multiplier · sensitivity · (row t of C⁻¹Z), Z standard normal;"
+            );
+            say!(
+                "the sensitivity of this mechanism is at most {}.",
+                bound(mechanism.claims.sensitivity, true)
+            );
         }
         Ok(answer(true))
     }

@@ -1,10 +1,11 @@
 //! `antiphon`: one file per command. The library does the work; this crate reads arguments, shows progress and
 //! prints results.
 
+#[macro_use]
+mod output;
 mod args;
 mod export;
 mod optimize;
-mod output;
 mod progress;
 mod reproduce;
 mod sensitivity;
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
         Command::Reproduce(command) => command.run(cli.json),
     });
     result.unwrap_or_else(|error| {
-        eprintln!("antiphon: {error:#}");
+        eprintln!("antiphon: {}", output::explain(&error));
         output::exit_status(&error)
     })
 }

@@ -1,13 +1,14 @@
 //! `antiphon optimize`.
 
 use crate::args::{SchemaArgs, WorkloadArgs};
-use crate::output::{answer, figure, percent, print_json, program};
+use crate::output::{answer, bound, figure, percent, print_json, program, quoted};
 use crate::progress::Watch;
+use crate::verify::is_numpy_name;
 use antiphon::error::Error;
-use antiphon::file;
 use antiphon::mechanism::{Mechanism, Noise};
 use antiphon::optimize::variants::{Constraint, optimize_variant};
 use antiphon::optimize::{Optimized, Params, optimize};
+use antiphon::{atomic, file};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,8 +29,15 @@ pub struct Optimize {
     schema: SchemaArgs,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Stop when the loss is proven to be within this factor minus one of the optimum
-    #[arg(long, default_value_t = 1e-3, value_name = "GAP", help_heading = "Optimization")]
+    /// Stop when the loss is proven to be within this relative distance of the optimum (0.001 is 0.1%; at least 1e-8, or
+    /// 1e-6 with --implicit)
+    #[arg(
+        long,
+        default_value_t = 1e-3,
+        value_name = "GAP",
+        allow_negative_numbers = true,
+        help_heading = "Optimization"
+    )]
     gap: f64,
     /// Give up after this many iterations
     #[arg(long, default_value_t = 1000, value_name = "N", help_heading = "Optimization")]
@@ -74,9 +82,12 @@ impl Optimize {
             return self.run_variant(&schema, &workload, constraint, json);
         }
         // Found out before the work, not after it.
-        if let Some(path) = self.output.as_ref().filter(|path| path.exists() && !self.force) {
-            let reason = "exists; use --force to replace it".into();
-            return Err(Error::File { path: path.clone(), reason }.into());
+        if let Some(path) = &self.output {
+            if is_numpy_name(path) {
+                let allowed = "a name that does not end in .npy or .npz: `antiphon export` writes those";
+                return Err(Error::argument("--output", allowed, path.display()).into());
+            }
+            atomic::check(path, self.force)?;
         }
         let params = Params { gap: self.gap, max_iterations: self.max_iterations, implicit: self.implicit };
         let watch = Watch::start(self.gap)?;
@@ -114,43 +125,47 @@ impl Optimize {
             "route": optimized.route,
             "kind": kind(&optimized.mechanism),
             "id": self.output.is_some().then(|| file::id(&optimized.mechanism)),
-            "file": self.output,
+            "file": self.output.as_ref().map(|path| path.to_string_lossy()),
         }))
     }
 
     fn print(&self, optimized: &Optimized) {
         let Mechanism { schema, workload, claims, .. } = &optimized.mechanism;
         let steps = schema.steps();
-        println!("Optimal {} mechanism", kind(&optimized.mechanism));
-        println!("  workload      {}", workload.describe());
-        println!("  participation {}", schema.describe());
-        println!("  loss          {}   (total squared error at noise multiplier 1)", figure(claims.loss));
-        println!("  rmse          {}   (per step)", figure(claims.rmse(steps)));
-        println!(
+        say!("Optimal {} mechanism", kind(&optimized.mechanism));
+        say!("  workload      {}", workload.describe());
+        say!("  participation {}", schema.describe());
+        say!(
+            "  loss          {}   (total squared error per coordinate at noise multiplier 1, clip norm 1)",
+            figure(claims.loss)
+        );
+        say!("  rmse          {}   (per step)", figure(claims.rmse(steps)));
+        say!(
             "  gap           proven within {} of the best possible (lower bound {}, numerically certified)",
             percent(claims.gap()),
             figure(claims.lower_bound)
         );
-        println!("  sensitivity   {:.9} (upper bound, vector contributions)", claims.sensitivity);
+        say!("  sensitivity   {} (upper bound, vector contributions)", bound(claims.sensitivity, true));
         let route = match optimized.route {
             antiphon::optimize::Route::Structured => "linear-time",
             antiphon::optimize::Route::Dense => "dense",
         };
-        println!(
+        say!(
             "  time          {:.2} s, {} iterations, {route} route",
             optimized.elapsed.as_secs_f64(),
             optimized.iterations
         );
         match &self.output {
             Some(path) => {
-                println!("Written to {}.", path.display());
-                println!("Next: {} verify {}", program(), path.display());
+                say!("  id            {}", file::id(&optimized.mechanism));
+                say!("Written to {}.", path.display());
+                say!("Next: {} verify {}", program(), quoted(path.as_os_str()));
             }
             None => {
-                let line: Vec<String> = std::env::args().skip(1).collect();
-                println!("Nothing was written. To keep mechanism and proof, and to have them checked:");
-                println!("  {} {} --output mechanism.safetensors", program(), line.join(" "));
-                println!("  {} verify mechanism.safetensors", program());
+                let line: Vec<String> = std::env::args_os().skip(1).map(|word| quoted(&word)).collect();
+                say!("Nothing was written. To keep mechanism and proof, and to have them checked:");
+                say!("  {} {} --output mechanism.safetensors", program(), line.join(" "));
+                say!("  {} verify mechanism.safetensors", program());
             }
         }
     }
@@ -186,14 +201,14 @@ impl Optimize {
                 "route": "dense",
             }))?;
         } else {
-            println!("Optimum under the constraint of the paper's comparison");
-            println!("  workload      {}", workload.describe());
-            println!("  participation {}", schema.describe());
-            println!("  loss          {} (its root: {:.6})", figure(found.loss), found.loss.sqrt());
-            println!("  gap           within {} of the best possible under this constraint", percent(gap));
-            println!("  smallest X    {:.6}", found.min_entry);
+            say!("Optimum under the constraint of the paper's comparison");
+            say!("  workload      {}", workload.describe());
+            say!("  participation {}", schema.describe());
+            say!("  loss          {} (its root: {:.6})", figure(found.loss), found.loss.sqrt());
+            say!("  gap           within {} of the best possible under this constraint", percent(gap));
+            say!("  smallest X    {:.6}", found.min_entry);
             if constraint == Constraint::Corners {
-                println!("For scalar contributions only: this is no guarantee for gradients.");
+                say!("For scalar contributions only: this is no guarantee for gradients.");
             }
         }
         Ok(answer(true))

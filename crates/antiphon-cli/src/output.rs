@@ -2,11 +2,17 @@
 
 use antiphon::Error;
 use serde::Serialize;
+use std::io::Write;
 use std::process::ExitCode;
+
+/// Prints a line on standard output; ends quietly where nobody reads any more.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::output::line(format_args!($($text)*)) };
+}
 
 /// One JSON object on standard output.
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    say!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
 }
 
@@ -18,6 +24,45 @@ pub fn program() -> &'static str {
 /// 0 for yes, 1 for no.
 pub fn answer(yes: bool) -> ExitCode {
     ExitCode::from(u8::from(!yes))
+}
+
+/// A word as a shell wants it.
+pub fn quoted(word: &std::ffi::OsStr) -> String {
+    let word = word.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,".contains(c);
+    if word.chars().all(plain) { word.into_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+/// See `say!`.
+pub fn line(text: std::fmt::Arguments<'_>) {
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(141); // as a shell reports a broken pipe
+    }
+}
+
+/// An error in the words of the command line: a library argument that is a flag is named as the flag.
+pub fn explain(error: &anyhow::Error) -> String {
+    const FLAGS: [&str; 9] = [
+        "epochs",
+        "gap",
+        "learning_rates",
+        "max_iterations",
+        "max_participations",
+        "min_separation",
+        "momentum",
+        "steps",
+        "steps_per_epoch",
+    ];
+    match error.downcast_ref::<Error>() {
+        Some(Error::Argument { argument, .. }) if FLAGS.contains(&argument.as_str()) => {
+            format!(
+                "--{}{}",
+                argument.replace('_', "-"),
+                error.to_string().trim_start_matches(argument.as_str())
+            )
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// 1: the answer is no. 2: bad input. 130: interrupted, as shells have it.
@@ -47,11 +92,35 @@ pub fn figure(x: f64) -> String {
     if fraction.is_empty() { grouped } else { format!("{grouped}.{fraction}") }
 }
 
+/// A bound to ten significant digits, rounded away from the truth: up for an upper one, down for a lower one.
+pub fn bound(x: f64, upper: bool) -> String {
+    if !(x.is_finite() && x > 0.0) {
+        return format!("{x}");
+    }
+    let decimals = (9 - x.log10().floor() as i32).max(0);
+    let scientific = !(1e-6..1e9).contains(&x);
+    let print = |x: f64| match scientific {
+        true => format!("{x:.9e}"),
+        false => format!("{x:.*}", decimals.min(15) as usize),
+    };
+    let text = print(x);
+    let printed: f64 = text.parse().unwrap_or(x);
+    let unit = 10f64.powi(-decimals);
+    match upper {
+        true if printed < x => print(x + unit),
+        false if printed > x => print(x - unit),
+        _ => text,
+    }
+}
+
 /// A gap as a percentage with two significant digits, rounded up.
 pub fn percent(gap: f64) -> String {
     let percent = (gap * 100.0).max(0.0);
     if percent == 0.0 {
         return "0%".into();
+    }
+    if percent.is_nan() || percent >= 1e6 {
+        return format!("{percent:.1e}%");
     }
     let exponent = percent.log10().floor() as i32;
     let unit = 10f64.powi(exponent - 1);
@@ -74,7 +143,12 @@ mod tests {
         assert_eq!(figure(18.0735), "18.07350");
         assert_eq!(figure(-1234567.8), "-1,234,568");
         assert_eq!(figure(1e-9), "1.000000e-9");
+        assert_eq!(bound(1.0000000001, true), "1.000000001");
+        assert_eq!(bound(1.0000000004, false), "1.000000000");
+        assert_eq!(bound(1e-12, true), "1.000000000e-12");
+        assert_eq!(bound(0.5, true), "0.5000000000");
         assert_eq!(percent(6.61e-4), "0.067%");
+        assert_eq!(percent(f64::INFINITY), "inf%");
         assert_eq!(percent(0.0), "0%");
         assert_eq!(percent(0.5), "50%");
         assert_eq!(percent(1.02e-9), "1.1e-7%");

@@ -22,6 +22,9 @@ impl Watch {
             if flag.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);
             }
+            eprintln!(
+                "stopping after this step; press Ctrl-C again to stop at once (nothing is half written)"
+            );
         })?;
         // The bar runs in the logarithm of the gap, from 1 down to the goal.
         let bar = ProgressBar::new(1000);

@@ -91,14 +91,19 @@ fn non_negativity(json: bool) -> anyhow::Result<ExitCode> {
     if json {
         print_json(&serde_json::json!({ "ok": ok, "source": table.source, "rows": rows }))?;
     } else {
-        println!("{}; ours / paper", table.source);
-        println!(
+        say!("{}; ours / paper", table.source);
+        say!(
             "{:<11} {:<20} {:>17} {:>17} {:>17}  {:<12}",
-            "workload", "constraint", "min X", "min shared X", "error", "dual bound"
+            "workload",
+            "constraint",
+            "min X",
+            "min shared X",
+            "error",
+            "dual bound"
         );
         for row in &rows {
             let pair = |i: usize, ours: f64| format!("{ours:.3} / {:.3}", row.paper[i]);
-            println!(
+            say!(
                 "{:<11} {:<20} {:>17} {:>17} {:>17}  ≥ {:.6}  {}",
                 row.workload,
                 row.constraint,
@@ -109,7 +114,7 @@ fn non_negativity(json: bool) -> anyhow::Result<ExitCode> {
                 if row.matches { "ok" } else { "DIFFERS" }
             );
         }
-        println!("{}", if ok { "All 18 entries agree with the paper." } else { "NOT all entries agree." });
+        say!("{}", if ok { "All 18 entries agree with the paper." } else { "NOT all entries agree." });
     }
     Ok(answer(ok))
 }

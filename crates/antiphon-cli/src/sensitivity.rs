@@ -1,7 +1,7 @@
 //! `antiphon sensitivity`.
 
 use crate::args::SchemaArgs;
-use crate::output::{answer, print_json};
+use crate::output::{answer, bound, print_json};
 use crate::verify::is_numpy;
 use antiphon::error::Error;
 use antiphon::linalg::dense;
@@ -53,20 +53,28 @@ impl SensitivityCommand {
             }
             print_json(&value)?;
         } else {
-            println!("{}", self.file.display());
-            println!("  participation {}", schema.describe());
+            say!("{}", self.file.display());
+            say!("  participation {}", schema.describe());
             match found.kind() {
-                Kind::Exact => println!("  sensitivity   {upper:.9} (exact)"),
-                _ => println!("  sensitivity   between {lower:.9} and {upper:.9}; use the upper one"),
+                Kind::Exact => say!("  sensitivity   {} (exact)", bound(upper, true)),
+                _ => say!(
+                    "  sensitivity   between {} and {}; use the upper one",
+                    bound(lower, false),
+                    bound(upper, true)
+                ),
             }
-            println!("  method        {}", method.describe());
+            say!("  method        {}", method.describe());
             for Bound { value, kind, method } in methods.iter().flatten() {
-                let kind = match kind {
+                let label = match kind {
                     Kind::Exact => "exact",
                     Kind::UpperBound => "upper bound",
                     Kind::LowerBound => "lower bound, no guarantee",
                 };
-                println!("    {value:<14.9} {kind:<26} {}", method.describe());
+                say!(
+                    "    {:<16} {label:<26} {}",
+                    bound(*value, *kind != Kind::LowerBound),
+                    method.describe()
+                );
             }
         }
         Ok(answer(true))
@@ -105,7 +113,16 @@ impl SensitivityCommand {
         } else {
             mechanism.schema.clone()
         };
-        let found = noising.sensitivity(&schema)?.sensitivity;
+        let whole = noising.sensitivity(&schema)?;
+        let found = whole.sensitivity;
+        // The methods of the paper work on the computed C and know nothing of its error.
+        if self.all_methods && whole.residual > 1e-8 {
+            return Err(Error::Unsupported(format!(
+                "--all-methods needs a noising matrix that can be inverted accurately, but ‖C·C⁻¹ − I‖ may be {:.1e}",
+                whole.residual
+            ))
+            .into());
+        }
         let methods = if self.all_methods {
             Some(sensitivity::all_methods(&dense::gram(&noising.encoder()?), &schema)?)
         } else {

@@ -1,12 +1,15 @@
 //! `antiphon verify`.
 
 use crate::args::{SchemaArgs, WorkloadArgs};
+use crate::optimize::kind;
 use crate::output::{answer, figure, percent, print_json};
 use crate::progress::Watch;
 use antiphon::error::Error;
+use antiphon::schema::Schema;
 use antiphon::verify::Report;
 use antiphon::{file, npy, verify};
 use clap::Args;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -29,17 +32,22 @@ pub struct Verify {
     #[command(flatten)]
     workload: WorkloadArgs,
     /// How exactly to find the optimum that a foreign matrix is compared with
-    #[arg(long, default_value_t = 1e-4, value_name = "GAP")]
+    #[arg(long, default_value_t = 1e-4, value_name = "GAP", allow_negative_numbers = true)]
     gap: f64,
 }
 
 impl Verify {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
-        let report = if is_numpy(&self.file) { self.foreign()? } else { self.own()? };
+        let own = !is_numpy(&self.file);
+        let (report, about) = if own { self.own()? } else { self.foreign()? };
         let over = report.over_optimum();
         if json {
             print_json(&serde_json::json!({
                 "ok": report.ok(),
+                "kind": about.kind,
+                "id": about.id,
+                "schema": about.schema,
+                "workload": about.workload,
                 "checks": report.checks,
                 "sensitivity_upper": finite(report.sensitivity.upper),
                 "sensitivity_lower": report.sensitivity.lower,
@@ -48,34 +56,59 @@ impl Verify {
                 "over_optimum": over.and_then(finite),
             }))?;
         } else {
-            print(&self.file, &report);
+            print(&self.file, &report, &about, own);
         }
         Ok(answer(report.ok()))
     }
 
-    fn own(&self) -> anyhow::Result<Report> {
+    fn own(&self) -> anyhow::Result<(Report, About)> {
         if self.schema.any() || self.workload.any() {
             return Err(Error::Unsupported(
                 "a mechanism file says itself which participation and workload it is for: leave those flags out".into(),
             )
             .into());
         }
-        Ok(verify::mechanism(&file::read(&self.file)?)?)
+        let mechanism = file::read(&self.file)?;
+        let about = About {
+            kind: kind(&mechanism),
+            id: Some(file::id(&mechanism)),
+            schema: mechanism.schema.clone(),
+            workload: mechanism.workload.describe(),
+        };
+        Ok((verify::mechanism(&mechanism)?, about))
     }
 
-    fn foreign(&self) -> anyhow::Result<Report> {
+    fn foreign(&self) -> anyhow::Result<(Report, About)> {
         let c = npy::read(&self.file)?;
         let schema = self.schema.schema(Some(c.ncols()))?;
         let workload = self.workload.workload(schema.steps())?;
         let watch = Watch::start(self.gap)?;
         let report = verify::encoder(&c, &schema, &workload, self.gap, &|progress| watch.observe(progress));
         watch.finish();
-        Ok(report?)
+        let about = About { kind: "foreign", id: None, schema, workload: workload.describe() };
+        Ok((report?, about))
     }
 }
 
-/// Whether a path names a NumPy file.
+/// What was examined: a verdict is worth nothing without it.
+struct About {
+    kind: &'static str,
+    id: Option<String>,
+    schema: Schema,
+    workload: String,
+}
+
+/// Whether a file is one of NumPy's, by its first bytes or, where it cannot be read, by its name.
 pub fn is_numpy(path: &Path) -> bool {
+    let mut first = [0; 6];
+    match std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut first)) {
+        Ok(()) => &first == b"\x93NUMPY" || first.starts_with(b"PK\x03\x04") || is_numpy_name(path),
+        Err(_) => is_numpy_name(path),
+    }
+}
+
+/// Whether a path has the name of a NumPy file.
+pub fn is_numpy_name(path: &Path) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy") || e.eq_ignore_ascii_case("npz"))
 }
 
@@ -84,19 +117,32 @@ fn finite(x: f64) -> Option<f64> {
     x.is_finite().then_some(x)
 }
 
-fn print(path: &Path, report: &Report) {
-    println!("{}", path.display());
+fn print(path: &Path, report: &Report, about: &About, own: bool) {
+    say!("{}", path.display());
+    say!("  participation {}", about.schema.describe());
+    say!("  workload      {}", about.workload);
+    if let Some(id) = &about.id {
+        say!("  id            {id} ({})", about.kind);
+    }
     for check in &report.checks {
         let mark = if check.passed { "ok    " } else { "FAILED" };
-        println!("  {mark} {:<16} {}", check.name, check.detail);
+        say!("  {mark} {:<16} {}", check.name, check.detail);
     }
-    println!("  loss {}", figure(report.loss));
-    if let (Some(bound), Some(over)) = (report.lower_bound, report.over_optimum()) {
-        println!(
+    say!("  loss          {}", figure(report.loss));
+    if let (Some(bound), Some(over)) = (report.lower_bound, report.over_optimum().and_then(finite)) {
+        say!(
             "  at most {} above the best possible (lower bound {}, numerically certified)",
             percent(over),
             figure(bound)
         );
     }
-    println!("{}", if report.ok() { "Verified." } else { "NOT verified." });
+    say!(
+        "{}",
+        match (report.ok(), own) {
+            (true, true) => "Verified: every claim of the file holds.",
+            (true, false) => "Usable: account for privacy with the upper end of the sensitivity.",
+            (false, true) => "NOT verified.",
+            (false, false) => "NOT usable as it is.",
+        }
+    );
 }

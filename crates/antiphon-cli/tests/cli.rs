@@ -121,10 +121,10 @@ fn bad_input_is_named_with_range_and_value() {
     std::fs::write(folder.path().join("rates.txt"), "1 0.5 -1 1 1 1").unwrap();
     std::fs::write(folder.path().join("junk.safetensors"), "not a mechanism").unwrap();
     for (line, expected) in [
-        ("optimize --epochs 0 --steps-per-epoch 2", "epochs must be in 1..=268435456, got 0"),
-        ("optimize --steps 10 --steps-per-epoch 11", "steps_per_epoch must be in 1..=10, got 11"),
-        ("optimize --epochs 2 --steps-per-epoch 5 --gap 0", "gap must be in [1e-12, 1], got 0"),
-        ("optimize --epochs 2 --steps-per-epoch 5 --momentum 1", "momentum must be in [0, 1), got 1"),
+        ("optimize --epochs 0 --steps-per-epoch 2", "--epochs must be in 1..=268435456, got 0"),
+        ("optimize --steps 10 --steps-per-epoch 11", "--steps-per-epoch must be in 1..=10, got 11"),
+        ("optimize --epochs 2 --steps-per-epoch 5 --gap 0", "--gap must be in [1e-8, 1], got 0"),
+        ("optimize --epochs 2 --steps-per-epoch 5 --momentum 1", "--momentum must be in [0, 1), got 1"),
         ("optimize --epochs 2 --steps-per-epoch 5 --steps 9", "--steps must be left out"),
         ("optimize", "--epochs K --steps-per-epoch B"),
         ("optimize --epochs 2 --steps-per-epoch 9000", "--implicit"),
@@ -136,6 +136,15 @@ fn bad_input_is_named_with_range_and_value() {
         ),
         ("optimize --epochs 3 --steps-per-epoch 2 --cooldown 2:0.1", "FRACTION must be in (0, 1], got 2"),
         ("optimize --epochs 3 --steps-per-epoch 2 --threads 0", "--threads must be in 1..=1024, got 0"),
+        ("optimize --epochs 3 --steps-per-epoch 2 --momentum -0.1", "--momentum must be in [0, 1), got -0.1"),
+        ("optimize --epochs 3 --steps-per-epoch 4 --implicit --gap 1e-8", "--gap must be in [1e-6, 1]"),
+        (
+            "optimize --epochs 3 --steps-per-epoch 2 --output missing/m.safetensors",
+            "its folder does not exist",
+        ),
+        ("optimize --epochs 3 --steps-per-epoch 2 --output . --force", "is a folder"),
+        ("optimize --epochs 3 --steps-per-epoch 2 --output /dev/null --force", "is not a regular file"),
+        ("optimize --epochs 3 --steps-per-epoch 2 --output m.npy", "antiphon export"),
         ("verify missing.safetensors", "missing.safetensors"),
         ("verify junk.safetensors", "junk.safetensors"),
         ("sensitivity missing.npy --epochs 2 --steps-per-epoch 2", "missing.npy"),
@@ -150,6 +159,19 @@ fn an_unreachable_gap_is_no_result() {
     let line = "optimize --epochs 6 --steps-per-epoch 20 --momentum 0.9 --max-iterations 2 --gap 1e-6";
     let text = message(folder().path(), line, 1);
     assert!(text.contains("the gap reached is") && text.contains("1.000e-6"), "{text}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_antiphon"))
+        .args(["reproduce", "non-negativity"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -188,7 +210,7 @@ fn interruption_leaves_nothing_behind() {
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_antiphon"))
         .current_dir(folder.path())
         .args(
-            "optimize --epochs 6 --steps-per-epoch 342 --momentum 0.95 --gap 1e-12 --max-iterations 100000"
+            "optimize --epochs 6 --steps-per-epoch 342 --momentum 0.95 --gap 1e-8 --max-iterations 100000"
                 .split(' '),
         )
         .args(["--output", "m.safetensors"])

@@ -6,12 +6,29 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Writes a file through `fill`. An existing one is only replaced if `replace` says so.
-pub fn write(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
-    let exists = || Error::File { path: path.into(), reason: "exists; use --force to replace it".into() };
-    if !replace && path.exists() {
-        return Err(exists());
+/// Refuses what [`write`] would refuse, before any work is done for it: an existing file without `replace`, what is not a
+/// regular file, a folder that is not there.
+pub fn check(path: &Path, replace: bool) -> Result<()> {
+    let refuse = |reason: &str| Err(Error::File { path: path.into(), reason: reason.into() });
+    match fs::metadata(path) {
+        Ok(there) if there.is_dir() => return refuse("is a folder, not a file"),
+        Ok(there) if !there.is_file() => return refuse("is not a regular file and is not replaced"),
+        Ok(_) if !replace => return refuse("exists; use --force to replace it"),
+        _ => {}
     }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if folder.is_some_and(|folder| !folder.is_dir()) {
+        return refuse("its folder does not exist");
+    }
+    Ok(())
+}
+
+/// Writes a file through `fill`. An existing one is only replaced if `replace` says so; a link is followed.
+pub fn write(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    check(path, replace)?;
+    let resolved = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let path = resolved.as_path();
+    let exists = || Error::File { path: path.into(), reason: "exists; use --force to replace it".into() };
     let sibling = sibling(path);
     let io = |source| Error::Io { path: path.into(), source };
     let mut file = OpenOptions::new().write(true).create_new(true).open(&sibling).map_err(io)?;

@@ -50,6 +50,9 @@ pub fn read(path: &Path) -> Result<Matrix> {
         }
     };
     let (rows, columns) = array.dim();
+    if rows == 0 || columns == 0 {
+        return Err(bad(format!("must be a matrix that is not empty, got {rows}×{columns}")));
+    }
     Ok(dense::from_fn(rows, columns, |i, j| array[(i, j)]))
 }
 
@@ -70,8 +73,9 @@ fn check_length(bytes: &[u8]) -> std::result::Result<(), String> {
         .filter(|part| !part.trim().is_empty())
         .try_fold(4u64, |product, part| product.checked_mul(part.trim().parse().ok()?));
     match promised {
-        Some(least) if least <= bytes.len() as u64 => Ok(()),
-        _ => Err(format!("is too short for an array of shape ({shape})")),
+        // 4 bytes times an empty shape is nothing, whatever the other side says.
+        Some(least) if least > 0 && least <= bytes.len() as u64 => Ok(()),
+        _ => Err(format!("has no array of shape ({shape}) with at least one entry: is it too short?")),
     }
 }
 

@@ -144,22 +144,42 @@ impl Workload {
         }
     }
 
-    /// ‖A·m‖²_F.
-    pub fn squared_norm_of_product(&self, m: &Matrix) -> f64 {
-        match self {
-            Workload::Training(training) => {
-                let columns: Vec<f64> = (0..m.ncols())
-                    .into_par_iter()
-                    .map(|j| {
-                        let mut column = m.col_as_slice(j).to_vec();
+    /// An upper bound on ‖A·m‖_F: the computed norm and what rounding can have taken from it.
+    ///
+    /// Each entry of a computed product is Σ_s A[i,s]·m[s,j] with every term perturbed by at most 3n roundings (two per
+    /// step of momentum, one per step of the sum), so the error is at most γ_{3n}·(|A||m|)[i,j]; the sum of n² squares
+    /// adds 2n roundings.
+    pub fn product_norm(&self, m: &Matrix) -> f64 {
+        let rounding = 4.0 * self.steps() as f64 * f64::EPSILON; // γ_{3n} and more, with ε twice the unit roundoff
+        self.norms(m).0 * (1.0 + rounding) + rounding * self.absolute_product_norm(m)
+    }
+
+    /// ‖|A||m|‖_F, which measures rounding errors of A·m.
+    pub fn absolute_product_norm(&self, m: &Matrix) -> f64 {
+        self.norms(m).1
+    }
+
+    /// ‖A·m‖_F and ‖|A||m|‖_F as computed.
+    fn norms(&self, m: &Matrix) -> (f64, f64) {
+        let (squares, absolute): (Vec<f64>, Vec<f64>) = match self {
+            // A has no negative entries.
+            Workload::Training(training) => (0..m.ncols())
+                .into_par_iter()
+                .map(|j| {
+                    let square = |mut column: Vec<f64>| -> f64 {
                         training.apply(&mut column);
                         column.iter().map(|x| x * x).sum()
-                    })
-                    .collect();
-                columns.iter().sum()
+                    };
+                    let column = m.col_as_slice(j);
+                    (square(column.to_vec()), square(column.iter().map(|x| x.abs()).collect()))
+                })
+                .unzip(),
+            Workload::Dense(a) => {
+                let absolute = |m: &Matrix| dense::from_fn(m.nrows(), m.ncols(), |i, j| m[(i, j)].abs());
+                (vec![dense::squared_norm(&(a * m))], vec![dense::squared_norm(&(absolute(a) * absolute(m)))])
             }
-            Workload::Dense(a) => dense::squared_norm(&(a * m)),
-        }
+        };
+        (squares.iter().sum::<f64>().sqrt(), absolute.iter().sum::<f64>().sqrt())
     }
 
     /// The bands of A⁻¹ where it has few.
@@ -203,6 +223,12 @@ impl Training {
     /// η, or `None` where all are 1.
     pub fn rates(&self) -> Option<&[f64]> {
         self.rates.as_deref()
+    }
+
+    /// The largest ratio between the rates of two neighbouring steps.
+    pub fn largest_jump(&self) -> f64 {
+        let jump = |pair: &[f64]| (pair[0] / pair[1]).max(pair[1] / pair[0]);
+        self.rates().unwrap_or(&[]).windows(2).map(jump).fold(1.0, f64::max)
     }
 
     fn rate(&self, i: usize) -> f64 {

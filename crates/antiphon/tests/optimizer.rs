@@ -411,3 +411,30 @@ fn the_number_of_threads_changes_no_bit_of_the_structured_route() {
     assert_eq!(one.claims.lower_bound.to_bits(), two.claims.lower_bound.to_bits());
     assert_eq!(one.certificate, two.certificate);
 }
+
+#[test]
+fn rates_that_jump_are_left_to_the_dense_route() {
+    // With momentum such rates cost the structured route more digits than its allowance covers; the claims of
+    // everything that is made must hold for the checker, which takes singular values here.
+    for (position, rate) in [(0, 1e-7), (5, 1e-6), (7, 1e-10), (11, 1e-12)] {
+        let mut rates = vec![1.0; 12];
+        rates[position] = rate;
+        let schema = Schema::epochs(2, 6).unwrap();
+        let workload = Workload::training(12, 0.9, Some(rates)).unwrap();
+        let implicit = Params { implicit: true, ..Params::default() };
+        assert!(matches!(optimize(&schema, &workload, &implicit, &|_| true), Err(Error::Unsupported(_))));
+        match optimize(&schema, &workload, &Params::default(), &|_| true) {
+            Ok(found) => {
+                assert_eq!(found.route, Route::Dense);
+                assert!(
+                    antiphon::verify::mechanism(&found.mechanism).unwrap().ok(),
+                    "rate {rate:e} at {position}"
+                );
+            }
+            // No result is an honest answer; a false one is not.
+            Err(error) => {
+                assert!(matches!(error, Error::Numerical(_) | Error::NoConvergence { .. }), "{error}")
+            }
+        }
+    }
+}

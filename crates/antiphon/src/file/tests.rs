@@ -368,12 +368,12 @@ fn a_file_that_exists_is_replaced_only_on_demand() {
 fn a_failure_leaves_nothing_behind() {
     let directory = TempDir::new().unwrap();
     let target = directory.path().join("occupied");
-    fs::create_dir(&target).unwrap(); // a file cannot be renamed to a directory
+    fs::create_dir(&target).unwrap(); // a folder is not replaced by a file
     let [dense, _] = pair();
-    assert!(matches!(write(&target, &dense, true), Err(Error::Io { .. })));
+    assert!(matches!(write(&target, &dense, true), Err(Error::File { .. })));
     assert!(matches!(write(&target, &dense, false), Err(Error::File { .. })));
     let nowhere = directory.path().join("none").join("m.safetensors");
-    assert!(matches!(write(&nowhere, &dense, false), Err(Error::Io { .. })));
+    assert!(matches!(write(&nowhere, &dense, false), Err(Error::File { .. })));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 

@@ -209,8 +209,12 @@ pub fn inverse_residual(a: &Matrix, b: &Matrix) -> Result<f64> {
     // |a|(|b|1) and (1ᵀ|a|)|b|. The subtraction of one adds at most ε/2 of the same.
     let row_sums = abs_product(a, &abs_product(b, &vec![1.0; n], false), false);
     let column_sums = abs_product(b, &abs_product(a, &vec![1.0; n], true), true);
-    let largest = |x: Vec<f64>| x.into_iter().fold(0.0, f64::max);
-    let rounding = 1.01 * (n + 1) as f64 * f64::EPSILON * (largest(row_sums) * largest(column_sums)).sqrt();
+    // f64::max drops a NaN; an allowance that cannot be computed must not vanish.
+    let largest = |x: &[f64]| {
+        if x.iter().all(|x| x.is_finite()) { x.iter().copied().fold(0.0, f64::max) } else { f64::NAN }
+    };
+    let rounding =
+        1.01 * (n + 1) as f64 * f64::EPSILON * (largest(&row_sums).sqrt() * largest(&column_sums).sqrt());
     let residual = squared_norm(&e).sqrt() * (1.0 + 1e-9) + rounding;
     if residual < 0.5 {
         Ok(residual)
@@ -297,6 +301,20 @@ mod tests {
         assert!(squared_norm(&(&back - &m)) < 1e-24);
         let unit = lower_product(&l, &lower_inverse(&l).unwrap());
         assert!(squared_norm(&(&unit - identity(40))) < 1e-24);
+    }
+
+    #[test]
+    fn an_allowance_that_overflows_is_refused() {
+        // Two uncoupled rows of 1e308: the row sums of |a||b| are infinite, and infinity times the zeros of the upper
+        // triangle is NaN, which a plain maximum would drop together with the whole allowance.
+        let mut w = identity(7);
+        for i in [2, 4] {
+            w[(i, 0)] = 1e308;
+            w[(i, 1)] = 1e308;
+        }
+        assert!(inverse_residual(&identity(7), &w).is_err());
+        assert!(inverse_residual(&w, &identity(7)).is_err());
+        assert!(inverse_residual(&identity(7), &identity(7)).unwrap() < 1e-13);
     }
 
     #[test]

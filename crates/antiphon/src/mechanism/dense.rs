@@ -73,11 +73,8 @@ impl NoisingMatrix {
 
     /// ‖AW‖²_F, rounded up.
     pub fn squared_error(&self, workload: &Workload) -> f64 {
-        let n = self.steps() as f64;
-        // Each entry of AW is a recurrence of at most 3n operations on terms that may cancel, and the matrix is
-        // triangular with unit-size entries; (1 + 4nε) covers the recurrences of positive rates, the sum of squares
-        // adds n²ε in the worst case and √(n²)ε in practice. An estimate, hence "numerically certified".
-        workload.squared_norm_of_product(&self.w) * (1.0 + 8.0 * n * f64::EPSILON)
+        let norm = workload.product_norm(&self.w);
+        norm * norm * (1.0 + 2.0 * f64::EPSILON) // up
     }
 
     /// The sensitivity of C = W⁻¹ under a schema.

@@ -50,6 +50,17 @@ impl Engine {
         }
     }
 
+    /// The structured engine where it applies and is the cheaper one: many epochs of few steps make few large blocks.
+    fn cheapest(schema: &Schema, workload: &Workload, implicit: bool) -> Self {
+        let n = schema.steps();
+        let bandwidth = workload.inverse_bands().map_or(0, |bands| bands.bandwidth);
+        let few_blocks = 5 * bandwidth * schema.max_participations() > n;
+        if few_blocks && n <= 4000 && !implicit {
+            return Engine::Dense(workload.matrix());
+        }
+        Engine::new(schema, workload)
+    }
+
     /// X(U) with a relative error of about `error`.
     pub fn evaluate(&mut self, dual: &BlockDual, error: f64) -> Result<Evaluation> {
         match self {
@@ -90,14 +101,15 @@ impl<'a> Climb<'a> {
     ) -> Result<Self> {
         let patterns =
             schema.listed().ok_or_else(|| Error::Unsupported("the schema has no list of patterns".into()))?;
-        let engine = Engine::new(schema, workload);
-        if params.implicit && matches!(engine, Engine::Dense(_)) {
+        if params.implicit && Resolvent::new(schema, workload).is_none() {
             return Err(Error::Unsupported(
                 "--implicit needs the linear-time route: a prefix-sum, momentum or learning-rate workload under fixed \
-                 epoch order with at least 3 steps per epoch (6 with momentum)"
+                 epoch order with at least 3 steps per epoch (6 with momentum; there, neighbouring rates may differ by a \
+                 factor of 100 at most)"
                     .into(),
             ));
         }
+        let engine = Engine::cheapest(schema, workload, params.implicit);
         Ok(Climb {
             schema,
             workload,
@@ -126,12 +138,26 @@ impl<'a> Climb<'a> {
         let mut attempts = Attempts::new(self.schema, self.workload, self.route());
         // The plain step from the last accepted iterate, to fall back on.
         let mut plain: Option<BlockDual> = None;
-        let (mut best, mut reached) = (0.0f64, f64::INFINITY);
+        let mut best = 0.0f64;
+        // The smallest gap that was claimed for a mechanism, and how many since were no better.
+        let (mut claimed, mut idle) = (f64::INFINITY, 0);
+        let mut crude = f64::INFINITY;
         for iteration in 1..=self.params.max_iterations {
-            let evaluation = self.engine.evaluate(&self.dual, error)?;
+            let evaluation = match (self.engine.evaluate(&self.dual, error), plain.take()) {
+                // An accelerated step into nowhere is taken back.
+                (Err(Error::Numerical(_)), Some(previous)) => {
+                    self.dual = previous;
+                    anderson.clear();
+                    continue;
+                }
+                (evaluation, previous) => {
+                    plain = previous;
+                    evaluation?
+                }
+            };
             let lower_bound = evaluation.a * evaluation.a / self.dual.total();
             if !lower_bound.is_finite() && plain.is_none() {
-                return Err(self.stuck(reached, iteration));
+                return Err(self.stuck(claimed.min(crude), iteration));
             }
             // The plain step never lowers the dual; an accelerated one that does is taken back. (A NaN is no
             // improvement either. The slack is the error of a², twice.)
@@ -143,28 +169,32 @@ impl<'a> Climb<'a> {
             }
             best = best.max(lower_bound);
             let loss = evaluation.a * self.crude_squared_sensitivity(&evaluation)?;
-            reached = reached.min(loss / lower_bound - 1.0);
+            crude = crude.min(loss / lower_bound - 1.0);
             let progress = Progress { phase: Phase::Iterating, iteration, loss, lower_bound };
             self.report(progress)?;
 
             let next = self.dual.update(&evaluation.grams);
+            let mut made = None;
             if self.params.implicit {
                 if loss <= lower_bound * (1.0 + target) {
                     self.report(Progress { phase: Phase::Certifying, ..progress })?;
-                    let mechanism = finish::implicit(&mut self, target)?;
-                    if mechanism.claims.gap() <= target {
-                        return Ok((mechanism, iteration));
-                    }
-                    reached = mechanism.claims.gap();
+                    made = Some(finish::implicit(&mut self, target)?);
                 }
             } else if attempts.due(&self.dual, &evaluation, loss, lower_bound, target, iteration) {
-                if let Some(mechanism) = finish::dense(&mut self, evaluation, &next, progress)? {
-                    reached = reached.min(mechanism.claims.gap());
-                    if mechanism.claims.gap() <= target {
-                        return Ok((mechanism, iteration));
-                    }
-                }
+                made = finish::dense(&mut self, evaluation, &next, progress)?;
                 attempts.failed(iteration);
+            }
+            if let Some(mechanism) = made {
+                let gap = mechanism.claims.gap();
+                if gap <= target {
+                    return Ok((mechanism, iteration));
+                }
+                idle = if gap < 0.9 * claimed { 0 } else { idle + 1 };
+                claimed = claimed.min(gap);
+                // The iteration has long arrived, but rounding allowances keep the claims apart.
+                if idle >= 20 && crude <= target {
+                    return Err(self.stuck(claimed, iteration));
+                }
             }
 
             self.dual = if self.partition {
@@ -177,7 +207,7 @@ impl<'a> Climb<'a> {
             };
         }
         Err(Error::NoConvergence {
-            gap: reached,
+            gap: if claimed.is_finite() { claimed } else { crude },
             target,
             iterations: self.params.max_iterations,
             hint: "; try a larger --gap or --max-iterations".into(),
@@ -214,7 +244,8 @@ impl<'a> Climb<'a> {
             gap,
             target: self.params.gap,
             iterations: iteration,
-            hint: "; the workload is too ill-conditioned for double precision".into(),
+            hint: "; double precision does not allow to certify more for this workload, try a larger --gap"
+                .into(),
         }
     }
 }

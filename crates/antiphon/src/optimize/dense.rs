@@ -39,6 +39,22 @@ pub fn factor_matrix(dual: &BlockDual) -> Result<Matrix> {
     Ok(l)
 }
 
+/// All factors √v_π·L_π side by side, each on the steps of its pattern: an n×(Σ k_π) matrix with the Gram matrix U, and
+/// without the rounding of a factorization.
+pub fn wide_factor(dual: &BlockDual) -> Matrix {
+    let n = dual.patterns.iter().flatten().max().map_or(0, |last| last + 1);
+    let mut l = Matrix::zeros(n, dual.patterns.iter().map(Vec::len).sum());
+    let mut offset = 0;
+    for (r, steps) in dual.patterns.iter().enumerate() {
+        let k = steps.len();
+        for (e, x) in dual.scaled_factor(r).enumerate() {
+            l[(steps[e / k], offset + e % k)] = x;
+        }
+        offset += k;
+    }
+    l
+}
+
 /// The diagonal blocks of X, row-major, one per pattern.
 pub fn blocks_of(x: &Matrix, patterns: &[Vec<usize>]) -> Vec<Vec<f64>> {
     patterns

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
 use crate::mechanism::{Certificate, Claims, Mechanism, Noise, NoisingMatrix};
 use crate::sensitivity;
+use crate::workload::Workload;
 use rayon::prelude::*;
 
 /// Relative error allowed for rounding in a sum of resolvents in square-root form. An estimate, not a theorem: the
@@ -34,14 +35,22 @@ fn certificate(dual: &BlockDual) -> (Certificate, f64) {
     for factor in &factors {
         let k = super::blocks::size_of_block(factor);
         let norms = factor.chunks(k).map(|row| row.iter().map(|x| x * x).sum::<f64>());
-        total += norms.fold(0.0, f64::max) * (1.0 + (k + 1) as f64 * f64::EPSILON); // up
+        // Up; squares that underflow lose less than k times the smallest normal number.
+        total +=
+            norms.fold(0.0, f64::max) * (1.0 + (k + 1) as f64 * f64::EPSILON) + k as f64 * f64::MIN_POSITIVE;
     }
     let total = total * (1.0 + factors.len() as f64 * f64::EPSILON); // up
     (Certificate { factors }, total)
 }
 
 /// a²/c for a dual, rounded down; at most about 2·`error` below the truth.
-fn lower_bound(engine: &mut Engine, dual: &BlockDual, total: f64, error: f64) -> Result<f64> {
+fn lower_bound(
+    engine: &mut Engine,
+    workload: &Workload,
+    dual: &BlockDual,
+    total: f64,
+    error: f64,
+) -> Result<f64> {
     let a = match engine {
         Engine::Structured(resolvent) => {
             let rule = resolvent.rule(dual, error)?;
@@ -50,12 +59,12 @@ fn lower_bound(engine: &mut Engine, dual: &BlockDual, total: f64, error: f64) ->
             dual.inner_product(&grams) / rule.supremum(1e-9) * (1.0 - RESOLVENT_ROUNDING)
         }
         Engine::Dense(matrix) => {
-            let product = &*matrix * &super::dense::factor_matrix(dual)?;
-            let n = product.nrows() as f64;
-            let sum: f64 = dense::singular_values(&product)?.iter().sum();
-            // Computed singular values are those of a matrix that differs by a few ε‖AL‖_F, and nuclear norms differ
-            // by at most √n times that.
-            sum - 8.0 * n.sqrt() * n * f64::EPSILON * dense::squared_norm(&product).sqrt()
+            let l = super::dense::wide_factor(dual);
+            let n = l.nrows() as f64;
+            let sum: f64 = dense::singular_values(&(&*matrix * &l))?.iter().sum();
+            // The computed product and the computed singular values are those of a matrix that differs by a few
+            // n·ε‖|A||L|‖_F, and nuclear norms differ by at most √n times that.
+            sum - 8.0 * n.sqrt() * n * f64::EPSILON * workload.absolute_product_norm(&l)
         }
     };
     Ok(a * a / total * (1.0 - 4.0 * f64::EPSILON)) // down
@@ -110,14 +119,18 @@ pub(super) fn dense(
     let mut encoder = factor;
     dense::flip_transpose(&mut encoder);
     let found = noising.sensitivity_with(&encoder, climb.schema)?;
-    let upper = found.sensitivity.upper;
-    let loss = upper * upper * noising.squared_error(climb.workload);
     // Up: whoever inverts the stored matrix in another way, `verify` for one, gets another residual and must still
-    // find the claim true. Privacy is accounted with this figure; a part in a billion costs nothing.
-    let sensitivity = upper * (1.0 + 1e-9 + 4.0 * found.residual);
+    // find the claim true. Privacy is accounted with this figure, and the loss is the loss at this figure.
+    let sensitivity = found.sensitivity.upper * (1.0 + 1e-12 + 4.0 * found.residual);
+    let loss = sensitivity * sensitivity * noising.squared_error(climb.workload) * (1.0 + 4.0 * f64::EPSILON);
     let (certificate, total) = certificate(next);
-    let lower_bound =
-        lower_bound(&mut climb.engine, next, total, (0.001 * climb.params.gap).clamp(1e-10, 1e-6))?;
+    let lower_bound = lower_bound(
+        &mut climb.engine,
+        climb.workload,
+        next,
+        total,
+        (0.001 * climb.params.gap).clamp(1e-10, 1e-6),
+    )?;
     Ok(Some(Mechanism {
         schema: climb.schema.clone(),
         workload: climb.workload.clone(),

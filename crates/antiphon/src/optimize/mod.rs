@@ -125,8 +125,14 @@ pub fn optimize(
 }
 
 fn check(schema: &Schema, workload: &Workload, params: &Params) -> Result<()> {
-    if !(params.gap >= 1e-12 && params.gap <= 1.0) {
-        return Err(Error::argument("gap", "in [1e-12, 1]", params.gap));
+    // Smaller gaps drown in the allowances for rounding.
+    let (least, allowed) = if params.implicit {
+        (1e-6, "in [1e-6, 1] for an implicit mechanism")
+    } else {
+        (1e-8, "in [1e-8, 1]")
+    };
+    if !(params.gap >= least && params.gap <= 1.0) {
+        return Err(Error::argument("gap", allowed, params.gap));
     }
     if params.max_iterations == 0 {
         return Err(Error::argument("max_iterations", "at least 1", 0));

@@ -14,6 +14,9 @@ use rayon::prelude::*;
 /// Nodes come in multiples of this, so that two threads with four lanes each are never idle.
 const NODE_MULTIPLE: usize = 8;
 
+/// The largest ratio of neighbouring learning rates that the structured route takes together with momentum.
+pub const MAX_JUMP: f64 = 100.0;
+
 /// A workload with a banded inverse under fixed epoch order.
 pub struct Resolvent {
     training: Training,
@@ -29,6 +32,11 @@ impl Resolvent {
         let b = schema.residues()?;
         let training = workload.as_training()?;
         let bands = workload.inverse_bands()?;
+        // With momentum, rates that jump mix large and small numbers in one row of A⁻¹, and orthogonal row operations
+        // then lose the small ones: the errors grow far beyond the allowance. Left to the dense route.
+        if training.momentum() > 0.0 && training.largest_jump() > MAX_JUMP {
+            return None;
+        }
         let n = schema.steps();
         let structure = residue_groups(n, b, &bands)?;
         Some(Resolvent {

@@ -72,7 +72,7 @@ pub(super) fn listed_methods(source: &Source, patterns: &[Vec<usize>]) -> Result
         upper: largest(&|one| one.elliptope.upper),
         method: Method::Elliptope,
     };
-    match Sensitivity::from_squared(elliptope, 1.0).kind() {
+    match Sensitivity::from_squared(elliptope, 1.0)?.kind() {
         Kind::Exact => found.push(bound(Method::Elliptope, Kind::Exact, elliptope.upper)),
         _ => {
             found.push(bound(Method::Elliptope, Kind::UpperBound, elliptope.upper));

@@ -33,7 +33,7 @@ mod testing;
 
 pub use exact::{PatternBounds, pattern_squared};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::dense::Matrix;
 use crate::schema::Schema;
 use serde::{Deserialize, Serialize};
@@ -129,13 +129,16 @@ impl Sensitivity {
     }
 
     /// From bounds on the square of the sensitivity of a matrix that was divided by `scale`.
-    fn from_squared(squared: PatternBounds, scale: f64) -> Self {
-        Sensitivity {
-            // The root is correctly rounded and the scale a power of two; ε pays for the former.
-            upper: squared.upper.sqrt() * (1.0 + f64::EPSILON) * scale,
-            lower: squared.lower.max(0.0).sqrt() * (1.0 - f64::EPSILON) * scale,
-            method: squared.method,
+    fn from_squared(squared: PatternBounds, scale: f64) -> Result<Self> {
+        // The root is correctly rounded and the scale a power of two; ε pays for the former.
+        let upper = squared.upper.sqrt() * (1.0 + f64::EPSILON) * scale;
+        if !upper.is_finite() {
+            return Err(Error::Numerical(format!(
+                "no finite bound on the sensitivity came out, but {upper}"
+            )));
         }
+        let lower = squared.lower.max(0.0).sqrt() * (1.0 - f64::EPSILON) * scale;
+        Ok(Sensitivity { upper, lower, method: squared.method })
     }
 }
 
@@ -145,7 +148,7 @@ impl Sensitivity {
 /// otherwise under minimum separation a bracket, which may still be tight.
 pub fn sensitivity_of_gram(x: &Matrix, schema: &Schema) -> Result<Sensitivity> {
     let source = Source::gram(x, schema)?;
-    Ok(Sensitivity::from_squared(source.squared(schema), source.sensitivity_scale))
+    Sensitivity::from_squared(source.squared(schema), source.sensitivity_scale)
 }
 
 /// The sensitivity of an encoder C, with one column per step and any number of rows.
@@ -154,7 +157,7 @@ pub fn sensitivity_of_gram(x: &Matrix, schema: &Schema) -> Result<Sensitivity> {
 /// lists its patterns, only the blocks C_πᵀC_π are formed.
 pub fn sensitivity_of_encoder(c: &Matrix, schema: &Schema) -> Result<Sensitivity> {
     let source = Source::encoder(c, schema)?;
-    Ok(Sensitivity::from_squared(source.squared(schema), source.sensitivity_scale))
+    Sensitivity::from_squared(source.squared(schema), source.sensitivity_scale)
 }
 
 /// The sensitivity by every method that applies, each with what it proves about vector contributions.

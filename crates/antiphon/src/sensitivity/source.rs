@@ -31,7 +31,7 @@ impl<'a> Source<'a> {
             let allowed = format!("a matrix with {n} columns, one for each step of the schema");
             return Err(Error::argument("the encoder", allowed, value));
         }
-        let scale = power_of_two(largest_entry(c, "the encoder")?);
+        let scale = scale_of_entry(largest_entry(c, "the encoder")?);
         Ok(Source { matrix: c, encoder: true, scale, sensitivity_scale: scale })
     }
 
@@ -109,7 +109,8 @@ impl<'a> Source<'a> {
         let floor = AtomicU64::new(0);
         let worst = |a: PatternBounds, b: PatternBounds| PatternBounds {
             lower: a.lower.max(b.lower),
-            upper: a.upper.max(b.upper),
+            // f64::max would drop a NaN; a bound that is none must not be lost.
+            upper: if a.upper.is_nan() || b.upper.is_nan() { f64::NAN } else { a.upper.max(b.upper) },
             method: if b.upper > a.upper { b.method } else { a.method },
         };
         let nothing = PatternBounds { lower: 0.0, upper: 0.0, method: Method::NonNegative };
@@ -151,6 +152,12 @@ fn largest_entry(m: &Matrix, name: &str) -> Result<f64> {
     Ok(largest)
 }
 
+/// What to divide an encoder with this largest entry by: a power of two so near that the squares of the entries that
+/// are left, and sums of them, stay far inside the range of numbers.
+fn scale_of_entry(x: f64) -> f64 {
+    if x > 0.0 { 2f64.powi(x.log2().floor().clamp(-1000.0, 1000.0) as i32) } else { 1.0 }
+}
+
 /// A power of two within a factor of two of x, and 1 for 0; never so small or large that its square leaves the range.
 pub(super) fn power_of_two(x: f64) -> f64 {
     if x > 0.0 { 2f64.powi(x.log2().floor().clamp(-500.0, 500.0) as i32) } else { 1.0 }
@@ -169,6 +176,21 @@ mod tests {
             assert!(power * power > 0.0 && (power * power).is_finite());
         }
         assert_eq!((power_of_two(7.9), power_of_two(0.0)), (4.0, 1.0));
+    }
+
+    #[test]
+    fn entries_whose_squares_leave_the_range_are_no_zero() {
+        let schema = Schema::every_step(2).unwrap();
+        for entry in [1e305, 1e-320] {
+            // The second column is the first one with its signs changed: sens² = 4·128·entry². The signs alternate, so
+            // that products of entries that overflow would cancel to NaN.
+            let c = dense::from_fn(128, 2, |i, j| if (i + j) % 2 == 0 { entry } else { -entry });
+            let found = crate::sensitivity::sensitivity_of_encoder(&c, &schema).unwrap();
+            assert!((found.upper / entry / 512f64.sqrt() - 1.0).abs() < 1e-3, "{found:?}");
+        }
+        // A sensitivity beyond the largest number has no finite bound, and says so.
+        let c = dense::from_fn(1000, 2, |_, _| 1e308);
+        assert!(crate::sensitivity::sensitivity_of_encoder(&c, &schema).is_err());
     }
 
     #[test]

@@ -33,12 +33,13 @@ pub fn lower_bound(schema: &Schema, workload: &Workload, certificate: &Certifica
         let a = stacked.trace(&stacked.blocks(&rule)?);
         return Ok(from_resolvents(a, &rule, certificate));
     }
-    let product = workload.apply(&factor(schema, certificate)?);
+    let l = factor(schema, certificate)?;
+    let product = workload.apply(&l);
     let n = product.nrows() as f64;
     let sum: f64 = dense::singular_values(&product)?.iter().sum();
-    // Backward stability: the computed values belong to a matrix within a small multiple of n·ε‖AL‖_F of AL, and a
-    // nuclear norm changes by at most √n times the Frobenius norm of the change.
-    let a = sum - 8.0 * n.sqrt() * n * f64::EPSILON * dense::squared_norm(&product).sqrt();
+    // The computed product is within 3n·ε/2·‖|A||L|‖_F of AL, and, by backward stability, the computed values belong to
+    // a matrix within a small multiple of n·ε‖AL‖_F of it. A nuclear norm changes by at most √n times that.
+    let a = sum - 8.0 * n.sqrt() * n * f64::EPSILON * workload.absolute_product_norm(&l);
     Ok(LowerBound { value: square_over(a, certificate), method: "singular values" })
 }
 
@@ -54,7 +55,8 @@ fn square_over(a: f64, certificate: &Certificate) -> f64 {
     for factor in &certificate.factors {
         let k = factor.len().isqrt();
         let largest = factor.chunks(k).map(|row| row.iter().map(|x| x * x).sum::<f64>()).fold(0.0, f64::max);
-        c += largest * (1.0 + 2.0 * k as f64 * f64::EPSILON); // up
+        // Up; squares that underflow lose less than k times the smallest normal number.
+        c += largest * (1.0 + 2.0 * k as f64 * f64::EPSILON) + k as f64 * f64::MIN_POSITIVE;
     }
     c *= 1.0 + 2.0 * certificate.factors.len() as f64 * f64::EPSILON; // up
     (a.max(0.0) * a.max(0.0)) / c * (1.0 - 8.0 * f64::EPSILON) // down

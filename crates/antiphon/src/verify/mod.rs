@@ -115,14 +115,17 @@ fn compare(claims: &Claims, sensitivity: &Sensitivity, loss: f64, bound: &LowerB
             name: "sensitivity",
             passed: sensitivity.upper <= claims.sensitivity,
             detail: format!(
-                "claimed {:.12}, derived between {:.12} and {:.12}",
+                "claimed {}, derived between {} and {}",
                 claims.sensitivity, sensitivity.lower, sensitivity.upper
             ),
         },
         Check {
             name: "loss",
             passed: loss <= claims.loss * slack,
-            detail: format!("claimed {:.9e}, derived {:.9e}", claims.loss, loss),
+            detail: format!(
+                "claimed {:.9e}, derived {:.9e} (must agree to {AGREEMENT:e})",
+                claims.loss, loss
+            ),
         },
         Check {
             name: "lower_bound",
@@ -176,7 +179,7 @@ pub fn encoder(
         name: "sensitivity",
         passed: true,
         detail: format!(
-            "between {:.9} and {:.9} ({})",
+            "between {} and {} ({})",
             sensitivity.lower,
             sensitivity.upper,
             if sensitivity.kind() == Kind::Exact { "exact" } else { "upper bound" }
@@ -184,9 +187,9 @@ pub fn encoder(
     });
     // Any C with the same CᵀC is the same mechanism, so a matrix that is not triangular is given the triangular factor.
     let squared_error = if invertible {
-        decoder_squared_error(c, workload)
+        decoder_squared_error(c, workload, 0.0)
     } else {
-        triangular_factor(c).and_then(|c| decoder_squared_error(&c, workload))
+        triangular_factor(c).and_then(|(factor, error)| decoder_squared_error(&factor, workload, error))
     };
     checks.push(check(
         "invertible",
@@ -194,7 +197,7 @@ pub fn encoder(
         "the noise reaches every step",
         "CᵀC is singular: no decoder gives A = BC",
     ));
-    let loss = sensitivity.upper.powi(2) * squared_error.unwrap_or(f64::INFINITY);
+    let loss = squared_error.map_or(f64::INFINITY, |error| sensitivity.upper.powi(2) * error);
     let bound = optimum(schema, workload, gap, observer)?;
     Ok(Report { checks, sensitivity, loss, lower_bound: Some(bound.value) })
 }
@@ -203,21 +206,33 @@ fn check(name: &'static str, passed: bool, yes: &str, no: &str) -> Check {
     Check { name, passed, detail: if passed { yes } else { no }.into() }
 }
 
-/// ‖A·C⁻¹‖²_F, rounded up. With CW̃ = I + E, C⁻¹ = W̃(I + E)⁻¹, so ‖AC⁻¹‖_F ≤ ‖AW̃‖_F/(1 − ‖E‖).
-fn decoder_squared_error(c: &Matrix, workload: &Workload) -> Result<f64> {
+/// ‖A·C⁻¹‖²_F, rounded up. With CW̃ = I + E, C⁻¹ = W̃(I + E)⁻¹, so ‖AC⁻¹‖_F ≤ ‖AW̃‖_F/(1 − ‖E‖). Where C stands for another
+/// matrix from which it differs by `error` in the Frobenius norm, the same argument adds `error`·‖C⁻¹‖.
+fn decoder_squared_error(c: &Matrix, workload: &Workload, error: f64) -> Result<f64> {
     let noising = NoisingMatrix::new(dense::lower_inverse(c)?)?;
     let residual = dense::inverse_residual(c, noising.matrix())?;
-    Ok(noising.squared_error(workload) / (1.0 - residual).powi(2))
+    let distance = residual + 2.0 * error * dense::squared_norm(noising.matrix()).sqrt();
+    if distance < 0.5 {
+        Ok(noising.squared_error(workload) / (1.0 - distance).powi(2))
+    } else {
+        Err(Error::Numerical(format!(
+            "CᵀC is too close to singular: the relative error may be {distance:.1e}"
+        )))
+    }
 }
 
-/// The lower triangular C' with C'ᵀC' = CᵀC.
-fn triangular_factor(c: &Matrix) -> Result<Matrix> {
-    let n = c.ncols();
-    let x = dense::gram(c);
-    let mut reversed = dense::from_fn(n, n, |i, j| x[(n - 1 - i, n - 1 - j)]);
-    dense::cholesky_in_place(&mut reversed)?;
-    dense::flip_transpose(&mut reversed);
-    Ok(reversed)
+/// The lower triangular C' with C'ᵀC' = CᵀC, and an estimate of ‖C − QC'‖_F for an orthogonal Q. From a QR decomposition
+/// of C with its columns reversed: CJ = QR gives C' = JRJ. CᵀC itself would square the condition number.
+fn triangular_factor(c: &Matrix) -> Result<(Matrix, f64)> {
+    let (m, n) = (c.nrows(), c.ncols());
+    if m < n {
+        return Err(Error::Numerical(format!("CᵀC is singular: C has {m} rows for {n} steps")));
+    }
+    let r = dense::small_qr(dense::from_fn(m, n, |i, j| c[(i, n - 1 - j)]));
+    let factor = dense::from_fn(n, n, |i, j| r[(n - 1 - i, n - 1 - j)]);
+    // Householder QR is backward stable: a small multiple of m·n^½·ε‖C‖_F (Higham, Theorem 19.4).
+    let error = 8.0 * m as f64 * (n as f64).sqrt() * f64::EPSILON * dense::squared_norm(c).sqrt();
+    Ok((factor, error))
 }
 
 /// A proved lower bound on the loss of every mechanism for this workload and schema.
