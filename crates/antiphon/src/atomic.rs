@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Refuses what [`write`] would refuse, before any work is done for it: an existing file without `replace`, what is not a
+/// Refuses what [`write()`] would refuse, before any work is done for it: an existing file without `replace`, what is not a
 /// regular file, a folder that is not there.
 pub fn check(path: &Path, replace: bool) -> Result<()> {
     let refuse = |reason: &str| Err(Error::File { path: path.into(), reason: reason.into() });

@@ -146,8 +146,8 @@ impl Workload {
 
     /// An upper bound on ‖A·m‖_F: the computed norm and what rounding can have taken from it.
     ///
-    /// Each entry of a computed product is Σ_s A[i,s]·m[s,j] with every term perturbed by at most 3n roundings (two per
-    /// step of momentum, one per step of the sum), so the error is at most γ_{3n}·(|A||m|)[i,j]; the sum of n² squares
+    /// Each entry of a computed product is Σ_s A_is·m_sj with every term perturbed by at most 3n roundings (two per
+    /// step of momentum, one per step of the sum), so the error is at most γ_{3n}·(|A||m|)_ij; the sum of n² squares
     /// adds 2n roundings.
     pub fn product_norm(&self, m: &Matrix) -> f64 {
         let rounding = 4.0 * self.steps() as f64 * f64::EPSILON; // γ_{3n} and more, with ε twice the unit roundoff

@@ -184,7 +184,7 @@ fn a_diagonal_workload_under_disjoint_patterns_has_a_closed_form() {
     let d = [1.0, 2.0, 0.5, 3.0, 0.1, 1.5, 4.0];
     let schema = Schema::patterns(7, vec![vec![0, 3, 4], vec![1], vec![2, 5, 6]]).unwrap();
     let a = Matrix::from_fn(7, 7, |i, j| if i == j { d[i] } else { 0.0 });
-    let claims = solve(&schema, &Workload::dense(a).unwrap(), 1e-9).mechanism.claims;
+    let claims = solve(&schema, &Workload::dense(a).unwrap(), 1e-8).mechanism.claims;
     let closed = 4.1f64.powi(2) + 4.0 + 6.0f64.powi(2);
     assert!((claims.loss / closed - 1.0).abs() < 2e-9, "{claims:?} {closed}");
 }
@@ -348,7 +348,7 @@ fn what_cannot_be_optimized_is_refused_with_a_reason() {
     for gap in [0.0, -1.0, 2.0, f64::NAN] {
         let error =
             refusal(&Schema::epochs(3, 4).unwrap(), &prefix(12), &Params { gap, ..params }).to_string();
-        assert!(error.starts_with("gap must be in [1e-12, 1], got"), "{error}");
+        assert!(error.starts_with("gap must be in [1e-8, 1], got"), "{error}");
     }
     let none = Params { max_iterations: 0, ..params };
     let error = refusal(&Schema::epochs(3, 4).unwrap(), &prefix(12), &none).to_string();
@@ -364,11 +364,11 @@ fn an_unreachable_gap_is_an_error_that_says_how_far_it_came() {
         (Schema::fixed_order_at_most(20, 4, 3).unwrap(), momentum(20, 0.9), false),
     ];
     for (schema, workload, implicit) in cases {
-        let params = Params { gap: 1e-9, max_iterations: 2, implicit };
+        let params = Params { gap: 1e-6, max_iterations: 2, implicit };
         match refusal(&schema, &workload, &params) {
             Error::NoConvergence { gap, target, iterations, .. } => {
                 assert!(gap > target && gap.is_finite(), "{gap}");
-                assert_eq!((target, iterations), (1e-9, 2));
+                assert_eq!((target, iterations), (1e-6, 2));
             }
             other => panic!("{other}"),
         }
