@@ -108,7 +108,8 @@ pub fn bound(x: f64, upper: bool) -> String {
     let unit = 10f64.powi(-decimals);
     match upper {
         true if printed < x => print(x + unit),
-        false if printed > x => print(x - unit),
+        // Rounding errors of the figure itself are not shown: 1 − 2e-16 is 1.
+        false if printed > x * (1.0 + 1e-14) => print(x - unit),
         _ => text,
     }
 }
@@ -145,6 +146,8 @@ mod tests {
         assert_eq!(figure(1e-9), "1.000000e-9");
         assert_eq!(bound(1.0000000001, true), "1.000000001");
         assert_eq!(bound(1.0000000004, false), "1.000000000");
+        assert_eq!(bound(1.0 - f64::EPSILON, false), "1.0000000000");
+        assert_eq!(bound(0.99999999996, false), "0.9999999999");
         assert_eq!(bound(1e-12, true), "1.000000000e-12");
         assert_eq!(bound(0.5, true), "0.5000000000");
         assert_eq!(percent(6.61e-4), "0.067%");

@@ -101,7 +101,9 @@ pub fn implicit(
 ) -> Result<Implicit> {
     rule.check()?;
     let stacked = Stacked::new(schema, workload, certificate).ok_or_else(|| {
-        Error::Unsupported("an implicit mechanism needs a banded workload under fixed epoch order".into())
+        Error::Unsupported("an implicit mechanism needs a prefix-sum, momentum or learning-rate workload under fixed epoch order, with \
+             momentum one whose rates do not jump: anything else cannot be verified"
+                .into())
     })?;
     let blocks = stacked.blocks(rule)?;
     let a = stacked.trace(&blocks);

@@ -115,7 +115,7 @@ fn compare(claims: &Claims, sensitivity: &Sensitivity, loss: f64, bound: &LowerB
             name: "sensitivity",
             passed: sensitivity.upper <= claims.sensitivity,
             detail: format!(
-                "claimed {}, derived between {} and {}",
+                "claimed {:?}, derived between {:?} and {:?}",
                 claims.sensitivity, sensitivity.lower, sensitivity.upper
             ),
         },
@@ -179,7 +179,7 @@ pub fn encoder(
         name: "sensitivity",
         passed: true,
         detail: format!(
-            "between {} and {} ({})",
+            "between {:?} and {:?} ({})",
             sensitivity.lower,
             sensitivity.upper,
             if sensitivity.kind() == Kind::Exact { "exact" } else { "upper bound" }
@@ -191,12 +191,14 @@ pub fn encoder(
     } else {
         triangular_factor(c).and_then(|(factor, error)| decoder_squared_error(&factor, workload, error))
     };
-    checks.push(check(
-        "invertible",
-        squared_error.is_ok(),
-        "the noise reaches every step",
-        "CᵀC is singular: no decoder gives A = BC",
-    ));
+    checks.push(Check {
+        name: "invertible",
+        passed: squared_error.is_ok(),
+        detail: match &squared_error {
+            Ok(_) => "the noise reaches every step".into(),
+            Err(error) => error.to_string(),
+        },
+    });
     let loss = squared_error.map_or(f64::INFINITY, |error| sensitivity.upper.powi(2) * error);
     let bound = optimum(schema, workload, gap, observer)?;
     Ok(Report { checks, sensitivity, loss, lower_bound: Some(bound.value) })
