@@ -181,7 +181,10 @@ impl<'a> Climb<'a> {
                     made = Some(finish::implicit(&mut self, target)?);
                 }
             } else if attempts.due(&self.dual, &evaluation, loss, lower_bound, target, iteration) {
-                made = finish::dense(&mut self, evaluation, &next, progress)?;
+                made = match finish::dense(&mut self, evaluation, &next, progress) {
+                    Err(Error::Numerical(_)) => None, // too ill-conditioned this time
+                    other => other?,
+                };
                 attempts.failed(iteration);
             }
             if let Some(mechanism) = made {
