@@ -225,10 +225,14 @@ impl Training {
         self.rates.as_deref()
     }
 
-    /// The largest ratio between the rates of two neighbouring steps.
-    pub fn largest_jump(&self) -> f64 {
-        let jump = |pair: &[f64]| (pair[0] / pair[1]).max(pair[1] / pair[0]);
-        self.rates().unwrap_or(&[]).windows(2).map(jump).fold(1.0, f64::max)
+    /// The largest ratio of a rate to an earlier one.
+    pub fn largest_rise(&self) -> f64 {
+        let (mut least, mut rise) = (f64::INFINITY, 1.0f64);
+        for rate in self.rates().unwrap_or(&[]) {
+            least = least.min(*rate);
+            rise = rise.max(rate / least);
+        }
+        rise
     }
 
     fn rate(&self, i: usize) -> f64 {

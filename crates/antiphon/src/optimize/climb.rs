@@ -104,8 +104,8 @@ impl<'a> Climb<'a> {
         if params.implicit && Resolvent::new(schema, workload).is_none() {
             return Err(Error::Unsupported(
                 "--implicit needs the linear-time route: a prefix-sum, momentum or learning-rate workload under fixed \
-                 epoch order with at least 3 steps per epoch (6 with momentum; there, neighbouring rates may differ by a \
-                 factor of 100 at most)"
+                 epoch order with at least 3 steps per epoch (6 with momentum; there, no learning rate may be more \
+                 than 1,000 times an earlier one)"
                     .into(),
             ));
         }

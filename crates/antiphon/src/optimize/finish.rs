@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 /// Relative error allowed for rounding in a sum of resolvents in square-root form. An estimate, not a theorem: the
 /// largest difference from singular values over thousands of random problems is 5e-11, up to condition numbers of 1e30, for
-/// rates without jumps (see [`MAX_JUMP`](super::resolvent::MAX_JUMP)).
+/// rates that rise at most [`MAX_RISE`](super::resolvent::MAX_RISE)-fold.
 const RESOLVENT_ROUNDING: f64 = 1e-10;
 
 /// An upper bound on max_π sens²(X_π) over the given blocks.

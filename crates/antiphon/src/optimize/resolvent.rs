@@ -14,8 +14,8 @@ use rayon::prelude::*;
 /// Nodes come in multiples of this, so that two threads with four lanes each are never idle.
 const NODE_MULTIPLE: usize = 8;
 
-/// The largest ratio of neighbouring learning rates that the structured route takes together with momentum.
-pub const MAX_JUMP: f64 = 100.0;
+/// The largest ratio of a learning rate to an earlier one that the structured route takes together with momentum.
+pub const MAX_RISE: f64 = 1001.0;
 
 /// A workload with a banded inverse under fixed epoch order.
 pub struct Resolvent {
@@ -32,9 +32,9 @@ impl Resolvent {
         let b = schema.residues()?;
         let training = workload.as_training()?;
         let bands = workload.inverse_bands()?;
-        // With momentum, rates that jump mix large and small numbers in one row of A⁻¹, and orthogonal row operations
-        // then lose the small ones: the errors grow far beyond the allowance. Left to the dense route.
-        if training.momentum() > 0.0 && training.largest_jump() > MAX_JUMP {
+        // With momentum, rates that rise multiply the rounding errors of earlier steps: the error of the sum of
+        // resolvents grows like the square of the rise (measured), far beyond the allowance. Left to the dense route.
+        if training.momentum() > 0.0 && training.largest_rise() > MAX_RISE {
             return None;
         }
         let n = schema.steps();

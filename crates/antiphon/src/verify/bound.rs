@@ -102,7 +102,7 @@ pub fn implicit(
     rule.check()?;
     let stacked = Stacked::new(schema, workload, certificate).ok_or_else(|| {
         Error::Unsupported("an implicit mechanism needs a prefix-sum, momentum or learning-rate workload under fixed epoch order, with \
-             momentum one whose rates do not jump: anything else cannot be verified"
+             momentum one whose rates rise at most a thousandfold: anything else cannot be verified"
                 .into())
     })?;
     let blocks = stacked.blocks(rule)?;

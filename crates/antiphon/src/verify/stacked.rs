@@ -30,9 +30,9 @@ impl<'a> Stacked<'a> {
         let b = schema.residues()?;
         let n = schema.steps();
         let bands = workload.inverse_bands()?;
-        // Rates that jump, together with momentum, cost more digits than the allowance covers.
+        // Rates that rise, together with momentum, cost more digits than the allowance covers.
         let training = workload.as_training()?;
-        if training.momentum() > 0.0 && training.largest_jump() > 100.0 {
+        if training.momentum() > 0.0 && training.largest_rise() > 1001.0 {
             return None;
         }
         let count = b / bands.bandwidth;
