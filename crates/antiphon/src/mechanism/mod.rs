@@ -1,4 +1,4 @@
-//! Mechanisms: what the optimizer makes, a file stores, a noise stream reads and `verify` distrusts.
+//! Mechanisms: what the optimizer makes, a file stores and `verify` distrusts.
 
 mod dense;
 

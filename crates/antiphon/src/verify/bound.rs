@@ -126,3 +126,20 @@ pub fn implicit(
     found.lower *= 1.0 - ROUNDING; // down
     Ok(Implicit { sensitivity: found, squared_error, lower_bound: from_resolvents(a, rule, certificate) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn squares_that_underflow_do_not_raise_the_bound() {
+        // c = 1e-330 is below the smallest number; counted as zero it would make every loss impossible.
+        let tiny = Certificate { factors: vec![vec![1e-165]] };
+        let value = square_over(1e-150, &tiny);
+        assert!(value > 0.0 && value <= 1e30, "{value:e}"); // a²/c = 1e30 exactly
+        // Where nothing underflows, nothing is lost: c = 1 + 4.
+        let usual = Certificate { factors: vec![vec![1.0], vec![2.0]] };
+        let value = square_over(10.0, &usual);
+        assert!(value <= 20.0 && value > 20.0 * (1.0 - 1e-13), "{value}"); // a dozen roundings of 2e-16
+    }
+}
