@@ -235,7 +235,19 @@ impl Training {
         rise
     }
 
-    fn rate(&self, i: usize) -> f64 {
+    /// Whether this is the plain prefix sum: no momentum, all rates one.
+    pub fn is_prefix_sum(&self) -> bool {
+        self.momentum == 0.0 && self.rates.is_none()
+    }
+
+    /// The steps `from..to` as a workload of their own: a diagonal block of A.
+    pub fn part(&self, from: usize, to: usize) -> Training {
+        let rates = self.rates.as_ref().map(|rates| rates[from..to].to_vec());
+        Training { steps: to - from, momentum: self.momentum, rates }
+    }
+
+    /// The learning rate of a step.
+    pub fn rate(&self, i: usize) -> f64 {
         self.rates.as_ref().map_or(1.0, |rates| rates[i])
     }
 

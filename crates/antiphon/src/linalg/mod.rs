@@ -1,8 +1,9 @@
-//! Linear algebra: the only room that names faer, and the structured inverse at the heart of the solver.
+//! Linear algebra: the only room that names faer and rustfft, and the structured inverse at the heart of the solver.
 
 pub mod block_cyclic;
 pub mod dense;
 mod lanes;
 pub mod quadrature;
+pub mod toeplitz;
 
 pub use dense::Matrix;

@@ -1,5 +1,6 @@
 //! The noising matrix W = C⁻¹ of a dense mechanism, and what follows from it alone.
 
+use super::factorization::{Cost, Factorization, add_squares};
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
 use crate::schema::Schema;
@@ -93,5 +94,81 @@ impl NoisingMatrix {
         sensitivity.upper /= 1.0 - residual; // up: the exact inverse may be larger
         sensitivity.lower /= 1.0 + residual; // down
         Ok(SensitivityOfInverse { sensitivity, residual })
+    }
+}
+
+/// A noising matrix together with its inverse, as one [`Factorization`] among others.
+#[derive(Debug, Clone)]
+pub struct DenseFactorization {
+    noising: NoisingMatrix,
+    encoder: Matrix,
+    gram_error: f64,
+}
+
+impl DenseFactorization {
+    /// Inverts W.
+    pub fn new(noising: NoisingMatrix) -> Result<Self> {
+        let encoder = noising.encoder()?;
+        let residual = dense::inverse_residual(&encoder, noising.matrix())?;
+        let largest = (0..encoder.ncols()).map(|j| encoder.col(j).squared_norm_l2()).fold(0.0, f64::max);
+        // X = C̃ᵀ(I + E)⁻ᵀ(I + E)⁻¹C̃ is entrywise within ((1 − ‖E‖)⁻² − 1)·‖c̃_i‖‖c̃_j‖ of C̃ᵀC̃, and a computed inner
+        // product within n·ε of the same norms. Norms are rounded up.
+        let rounding = encoder.nrows() as f64 * f64::EPSILON;
+        let gram_error = ((1.0 - residual).powi(-2) - 1.0 + 2.0 * rounding) * largest * (1.0 + rounding);
+        Ok(DenseFactorization { noising, encoder, gram_error })
+    }
+
+    /// W.
+    pub fn noising(&self) -> &NoisingMatrix {
+        &self.noising
+    }
+}
+
+impl Factorization for DenseFactorization {
+    fn steps(&self) -> usize {
+        self.noising.steps()
+    }
+
+    fn inputs(&self) -> usize {
+        self.noising.steps()
+    }
+
+    fn gram(&self, i: usize, j: usize) -> f64 {
+        let from = i.max(j); // C is lower triangular
+        let (a, b) = (self.encoder.col_as_slice(i), self.encoder.col_as_slice(j));
+        a[from..].iter().zip(&b[from..]).map(|(a, b)| a * b).sum()
+    }
+
+    fn gram_error(&self) -> f64 {
+        self.gram_error
+    }
+
+    fn encode(&self, x: &Matrix) -> Matrix {
+        &self.encoder * x
+    }
+
+    fn noise(&self, z: &Matrix) -> Matrix {
+        self.noising.matrix() * z
+    }
+
+    fn noise_transpose(&self, u: &Matrix) -> Matrix {
+        self.noising.matrix().transpose() * u
+    }
+
+    fn variances(&self, workload: &Workload) -> Vec<f64> {
+        let mut sums = vec![0.0; self.steps()];
+        add_squares(&mut sums, &workload.apply(self.noising.matrix()));
+        sums
+    }
+
+    fn cost(&self) -> Cost {
+        let n = self.steps() as f64;
+        Cost {
+            stream_memory_rows: 1, // earlier rows of Z are drawn again from the key
+            stream_flops_per_step: n + 1.0,
+            stream_gaussians_per_step: (n + 1.0) / 2.0,
+            ahead_flops_per_step: n + 1.0,
+            coefficient_bytes: 4 * self.steps() * (self.steps() + 1),
+        }
     }
 }

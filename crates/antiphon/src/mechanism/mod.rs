@@ -1,8 +1,30 @@
-//! Mechanisms: what the optimizer makes, a file stores and `verify` distrusts.
+//! Mechanisms: what the optimizer makes, a file stores and `verify` distrusts; and all others of the paper.
+//!
+//! | file | room |
+//! |---|---|
+//! | `factorization` | what every mechanism can do: encode, make noise, say its gram matrix and its variances |
+//! | `identity` | independent noise |
+//! | `tree` | binary trees, online and optimal decoder |
+//! | `fft` | the FFT mechanism and its optimal decoder |
+//! | `dense` | a noising matrix that is stored |
+//! | `stamp` | any of them, repeated |
+//! | `structured` | those that a name and a number describe |
+//! | `evaluate` | sensitivity, loss, variances and cost of any of them |
 
 mod dense;
+pub mod evaluate;
+pub mod factorization;
+pub mod fft;
+pub mod identity;
+pub mod stamp;
+pub mod structured;
+pub mod tree;
 
-pub use dense::{NoisingMatrix, SensitivityOfInverse};
+pub use dense::{DenseFactorization, NoisingMatrix, SensitivityOfInverse};
+pub use evaluate::{Evaluation, evaluate};
+pub use factorization::{Cost, Factorization};
+pub use stamp::Stamped;
+pub use structured::{Family, Structured};
 
 use crate::error::{Error, Result};
 use crate::linalg::quadrature::Quadrature;

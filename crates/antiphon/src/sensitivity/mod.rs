@@ -36,7 +36,9 @@ pub use exact::{PatternBounds, pattern_squared};
 use crate::error::{Error, Result};
 use crate::linalg::dense::Matrix;
 use crate::schema::Schema;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+pub use source::Entries;
 use source::Source;
 
 /// Two ends of a bracket that agree to this relative width count as one exact value.
@@ -160,6 +162,32 @@ pub fn sensitivity_of_encoder(c: &Matrix, schema: &Schema) -> Result<Sensitivity
     Sensitivity::from_squared(source.squared(schema), source.sensitivity_scale)
 }
 
+/// As [`sensitivity_of_gram`], for a gram matrix that is computed entry by entry; its rounding is part of the bracket.
+///
+/// Under minimum separation the whole matrix is formed, which is refused for many thousands of steps.
+pub fn sensitivity_of_entries(entries: Entries<'_>, schema: &Schema) -> Result<Sensitivity> {
+    let source = Source::entries(entries, schema)?;
+    Sensitivity::from_squared(source.squared(schema), source.sensitivity_scale)
+}
+
+/// The paper's upper bound √(k·λ_max), the largest over the patterns; `None` under minimum separation, whose patterns
+/// cannot be listed.
+pub fn spectral_bound_of_entries(entries: Entries<'_>, schema: &Schema) -> Result<Option<f64>> {
+    let source = Source::entries(entries, schema)?;
+    let Some(patterns) = schema.listed() else {
+        return Ok(None);
+    };
+    let squares: Vec<f64> = patterns
+        .par_iter()
+        .map(|pattern| {
+            let (x, allowance) = source.block(pattern);
+            Ok(bounds::spectral(&x, schema.max_participations())? + allowance)
+        })
+        .collect::<Result<_>>()?;
+    let largest = squares.iter().copied().fold(0.0, f64::max);
+    Ok(Some(largest.sqrt() * (1.0 + f64::EPSILON) * source.sensitivity_scale)) // up
+}
+
 /// The sensitivity by every method that applies, each with what it proves about vector contributions.
 ///
 /// With listed patterns: closed form (where it applies to every pattern), elliptope, absolute sums, spectral, and, for
@@ -169,7 +197,7 @@ pub fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
     let source = Source::gram(x, schema)?;
     let squared = match schema.listed() {
         Some(patterns) => bounds::listed_methods(&source, &patterns)?,
-        None => min_sep::all_methods(&source.full_gram(), schema)?,
+        None => min_sep::all_methods(&source.full_gram(schema.steps()), schema)?,
     };
     let root = |bound: Bound| {
         let away = if bound.kind == Kind::LowerBound { -f64::EPSILON } else { f64::EPSILON };

@@ -1,4 +1,4 @@
-//! Where the blocks X_π come from: a gram matrix that was given, or an encoder's columns.
+//! Where the blocks X_π come from: a gram matrix that was given, an encoder's columns, or a formula.
 
 use super::exact::{self, PatternBounds};
 use super::{Method, TOLERANCE, min_sep};
@@ -11,19 +11,51 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Largest relative asymmetry of a gram matrix that passes for rounding.
 const ASYMMETRY: f64 = 1e-10;
 
+/// Most steps for which a gram matrix that is given by a formula is written out.
+const LARGEST_FULL: usize = 12_000;
+
 /// Where blocks of the gram matrix come from: a checked matrix, divided by a power of two so
 /// that squares and sums neither overflow nor vanish.
 pub(super) struct Source<'a> {
-    matrix: &'a Matrix,
-    /// Whether `matrix` is C and not X.
-    encoder: bool,
+    given: Given<'a>,
     /// What the matrix is divided by.
     scale: f64,
     /// What the sensitivity of the divided matrix is to be multiplied with.
     pub(super) sensitivity_scale: f64,
 }
 
+enum Given<'a> {
+    Encoder(&'a Matrix),
+    Gram(&'a Matrix),
+    Entries(Entries<'a>),
+}
+
+/// A gram matrix that is computed and not stored.
+#[derive(Clone, Copy)]
+pub struct Entries<'a> {
+    /// X_ij, symmetric.
+    pub entry: &'a (dyn Fn(usize, usize) -> f64 + Sync),
+    /// How far the computed entries can be from the true ones, at most.
+    pub error: f64,
+}
+
 impl<'a> Source<'a> {
+    pub(super) fn entries(entries: Entries<'a>, schema: &Schema) -> Result<Self> {
+        let largest = (0..schema.steps()).map(|i| (entries.entry)(i, i)).fold(0.0, f64::max);
+        if !(largest.is_finite() && entries.error.is_finite()) {
+            return Err(Error::Numerical("the diagonal of a gram matrix is not finite".into()));
+        }
+        if schema.listed().is_none() && schema.steps() > LARGEST_FULL {
+            return Err(Error::Unsupported(format!(
+                "under minimum separation the sensitivity needs the whole gram matrix, which is too large for {} \
+                 steps (at most {LARGEST_FULL})",
+                schema.steps()
+            )));
+        }
+        let root = power_of_two(largest.sqrt());
+        Ok(Source { given: Given::Entries(entries), scale: root * root, sensitivity_scale: root })
+    }
+
     pub(super) fn encoder(c: &'a Matrix, schema: &Schema) -> Result<Self> {
         let n = schema.steps();
         if c.ncols() != n || c.nrows() == 0 {
@@ -32,7 +64,7 @@ impl<'a> Source<'a> {
             return Err(Error::argument("the encoder", allowed, value));
         }
         let scale = scale_of_entry(largest_entry(c, "the encoder")?);
-        Ok(Source { matrix: c, encoder: true, scale, sensitivity_scale: scale })
+        Ok(Source { given: Given::Encoder(c), scale, sensitivity_scale: scale })
     }
 
     pub(super) fn gram(x: &'a Matrix, schema: &Schema) -> Result<Self> {
@@ -59,49 +91,53 @@ impl<'a> Source<'a> {
         }
         // An even exponent, so that the root of the scale is a power of two as well.
         let root = power_of_two(largest.sqrt());
-        Ok(Source { matrix: x, encoder: false, scale: root * root, sensitivity_scale: root })
+        Ok(Source { given: Given::Gram(x), scale: root * root, sensitivity_scale: root })
     }
 
-    /// X_π of the divided matrix, and how much the rounding in forming it can change tr(X_π R).
+    /// X_π of the divided matrix, and how much rounding in it can change tr(X_π R).
     pub(super) fn block(&self, pattern: &[usize]) -> (Matrix, f64) {
-        let (m, k) = (self.matrix.nrows(), pattern.len());
-        if self.encoder {
-            let columns = dense::from_fn(m, k, |i, j| self.matrix[(i, pattern[j])] / self.scale);
-            let x = dense::gram(&columns);
-            let allowance = self.allowance(&x);
-            (x, allowance)
-        } else {
-            let mean = |i: usize, j: usize| {
-                let (i, j) = (pattern[i], pattern[j]);
-                0.5 * (self.matrix[(i, j)] / self.scale) + 0.5 * (self.matrix[(j, i)] / self.scale)
-            };
-            (dense::from_fn(k, k, mean), 0.0)
+        let k = pattern.len();
+        match &self.given {
+            Given::Encoder(c) => {
+                let m = c.nrows();
+                let x = dense::gram(&dense::from_fn(m, k, |i, j| c[(i, pattern[j])] / self.scale));
+                // A sum of m products in any order is within m·u·‖c_i‖‖c_j‖ of c_iᵀc_j, so tr(X_π R) is within
+                // m·u·(Σ‖c_i‖)². Here with ε = 2u, since the norms are computed as well.
+                let norms: f64 = (0..k).map(|i| x[(i, i)].sqrt()).sum();
+                (x, m as f64 * f64::EPSILON * norms * norms)
+            }
+            Given::Gram(x) => {
+                let mean = |i: usize, j: usize| {
+                    let (i, j) = (pattern[i], pattern[j]);
+                    0.5 * (x[(i, j)] / self.scale) + 0.5 * (x[(j, i)] / self.scale)
+                };
+                (dense::from_fn(k, k, mean), 0.0)
+            }
+            Given::Entries(entries) => {
+                let x = dense::from_fn(k, k, |i, j| (entries.entry)(pattern[i], pattern[j]) / self.scale);
+                (x, entries.error / self.scale * (k * k) as f64) // |R_ij| ≤ 1
+            }
         }
     }
 
     /// All of X, divided.
-    pub(super) fn full_gram(&self) -> Matrix {
-        let all: Vec<usize> = (0..self.matrix.ncols()).collect();
+    pub(super) fn full_gram(&self, steps: usize) -> Matrix {
+        let all: Vec<usize> = (0..steps).collect();
         self.block(&all).0
-    }
-
-    /// A sum of m products in any order is within m·u·‖c_i‖‖c_j‖ of c_iᵀc_j, so tr(X_π R) is within
-    /// m·u·(Σ‖c_i‖)². Here with ε = 2u, since the norms are computed as well.
-    fn allowance(&self, x: &Matrix) -> f64 {
-        let norms: f64 = (0..x.nrows()).map(|i| x[(i, i)].sqrt()).sum();
-        self.matrix.nrows() as f64 * f64::EPSILON * norms * norms
     }
 
     /// Bounds on the square, for the divided matrix.
     pub(super) fn squared(&self, schema: &Schema) -> PatternBounds {
         let Some(patterns) = schema.listed() else {
-            let x = self.full_gram();
-            let (mut bounds, chain) = min_sep::squared(&x, schema);
-            if self.encoder {
-                let allowance = self.allowance(&dense::principal(&x, &chain));
-                bounds = widened(bounds, allowance);
-            }
-            return bounds;
+            let (bounds, chain) = min_sep::squared(&self.full_gram(schema.steps()), schema);
+            let allowance = match &self.given {
+                // The heaviest pattern need not be the longest.
+                Given::Entries(entries) => {
+                    entries.error / self.scale * (schema.max_participations() as f64).powi(2)
+                }
+                _ => self.block(&chain).1,
+            };
+            return widened(bounds, allowance);
         };
         // The largest lower bound so far: a pattern that cannot reach it need not be solved. An f64 that is not
         // negative is ordered as its bits are. The result does not depend on who comes first, since

@@ -1,0 +1,64 @@
+//! What a mechanism is worth for one training run.
+
+use super::factorization::{Cost, Factorization};
+use crate::error::{Error, Result};
+use crate::schema::Schema;
+use crate::sensitivity::{self, Entries, Sensitivity};
+use crate::workload::Workload;
+
+/// A factorization under a schema and a workload. The schema need not be the one that it was made for.
+#[derive(Debug, Clone)]
+pub struct Evaluation {
+    /// The sensitivity of C.
+    pub sensitivity: Sensitivity,
+    /// The paper's bound on it from eigenvalues; `None` where the patterns cannot be listed.
+    pub spectral_bound: Option<f64>,
+    /// The variance of the noise in every iterate at noise multiplier 1 and clip norm 1: sens²·(diagonal of BBᵀ).
+    pub variances: Vec<f64>,
+    /// What it takes to draw the noise.
+    pub cost: Cost,
+}
+
+impl Evaluation {
+    /// sens²·‖B‖²_F: the sum of all variances.
+    pub fn loss(&self) -> f64 {
+        self.variances.iter().sum()
+    }
+
+    /// √(loss / n).
+    pub fn rmse(&self) -> f64 {
+        (self.loss() / self.variances.len() as f64).sqrt()
+    }
+
+    /// The largest variance of an iterate.
+    pub fn max_variance(&self) -> f64 {
+        self.variances.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// The loss at the paper's spectral bound in place of the exact sensitivity.
+    pub fn spectral_loss(&self) -> Option<f64> {
+        self.spectral_bound.map(|bound| self.loss() * (bound / self.sensitivity.upper).powi(2))
+    }
+}
+
+/// Evaluates a factorization under any schema and workload of as many steps.
+pub fn evaluate(
+    factorization: &dyn Factorization,
+    schema: &Schema,
+    workload: &Workload,
+) -> Result<Evaluation> {
+    let n = factorization.steps();
+    for (name, steps) in [("the schema", schema.steps()), ("the workload", workload.steps())] {
+        if steps != n {
+            let allowed = format!("for {n} steps, as the factorization is");
+            return Err(Error::argument(name, allowed, format!("{steps} steps")));
+        }
+    }
+    let entry = |i: usize, j: usize| factorization.gram(i, j);
+    let entries = Entries { entry: &entry, error: factorization.gram_error() };
+    let sensitivity = sensitivity::sensitivity_of_entries(entries, schema)?;
+    let spectral_bound = sensitivity::spectral_bound_of_entries(entries, schema)?;
+    let scale = sensitivity.upper * sensitivity.upper;
+    let variances = factorization.variances(workload).iter().map(|v| v * scale).collect();
+    Ok(Evaluation { sensitivity, spectral_bound, variances, cost: factorization.cost() })
+}
