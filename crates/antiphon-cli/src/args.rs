@@ -1,5 +1,6 @@
 //! The flags that commands share: which schema, which workload.
 
+use crate::output::quoted;
 use antiphon::error::{Error, Result};
 use antiphon::npy;
 use antiphon::schema::Schema;
@@ -57,6 +58,21 @@ impl SchemaArgs {
             self;
         let numbers = [epochs, steps_per_epoch, steps, min_separation, max_participations];
         numbers.iter().any(|x| x.is_some()) || patterns.is_some()
+    }
+
+    /// The flags again, as they would be typed.
+    pub fn words(&self) -> Vec<String> {
+        let numbers = [
+            ("--epochs", self.epochs),
+            ("--steps-per-epoch", self.steps_per_epoch),
+            ("--steps", self.steps),
+            ("--min-separation", self.min_separation),
+            ("--max-participations", self.max_participations),
+        ];
+        let mut words: Vec<String> =
+            numbers.iter().filter_map(|(flag, value)| Some(format!("{flag} {}", (*value)?))).collect();
+        words.extend(self.patterns.iter().map(|path| file_flag("--patterns", path)));
+        words
     }
 
     /// The schema, or what is missing. `columns` is the size of a matrix at hand, which must then fit.
@@ -142,6 +158,15 @@ impl WorkloadArgs {
             || self.workload.is_some()
     }
 
+    /// The flags again, as they would be typed.
+    pub fn words(&self) -> Vec<String> {
+        let momentum = self.momentum.map(|beta| format!("--momentum {beta}"));
+        let cooldown = self.cooldown.map(|c| format!("--cooldown {}:{}", c.fraction, c.end));
+        let rates = self.learning_rates.as_ref().map(|path| file_flag("--learning-rates", path));
+        let workload = self.workload.as_ref().map(|path| file_flag("--workload", path));
+        [momentum, cooldown, rates, workload].into_iter().flatten().collect()
+    }
+
     /// The workload over so many steps.
     pub fn workload(&self, steps: usize) -> Result<Workload> {
         if let Some(path) = &self.workload {
@@ -159,6 +184,10 @@ impl WorkloadArgs {
         };
         Workload::training(steps, self.momentum.unwrap_or(0.0), rates)
     }
+}
+
+fn file_flag(flag: &str, path: &Path) -> String {
+    format!("{flag} {}", quoted(path.as_os_str()))
 }
 
 fn read_rates(path: &Path) -> Result<Vec<f64>> {

@@ -4,8 +4,10 @@
 #[macro_use]
 mod output;
 mod args;
+mod compare;
 mod export;
 mod optimize;
+mod plan;
 mod progress;
 mod reproduce;
 mod sensitivity;
@@ -40,6 +42,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Optimize(optimize::Optimize),
+    Compare(compare::Compare),
+    Plan(plan::Plan),
     Verify(verify::Verify),
     Sensitivity(sensitivity::SensitivityCommand),
     Export(export::Export),
@@ -50,6 +54,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = set_threads(cli.threads).and_then(|()| match &cli.command {
         Command::Optimize(command) => command.run(cli.json),
+        Command::Compare(command) => command.run(cli.json),
+        Command::Plan(command) => command.run(cli.json),
         Command::Verify(command) => command.run(cli.json),
         Command::Sensitivity(command) => command.run(cli.json),
         Command::Export(command) => command.run(cli.json),

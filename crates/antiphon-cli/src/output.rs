@@ -42,14 +42,18 @@ pub fn line(text: std::fmt::Arguments<'_>) {
 
 /// An error in the words of the command line: a library argument that is a flag is named as the flag.
 pub fn explain(error: &anyhow::Error) -> String {
-    const FLAGS: [&str; 9] = [
+    const FLAGS: [&str; 13] = [
+        "delta",
         "epochs",
+        "epsilon",
         "gap",
         "learning_rates",
         "max_iterations",
         "max_participations",
+        "memory",
         "min_separation",
         "momentum",
+        "stamps",
         "steps",
         "steps_per_epoch",
     ];

@@ -1,6 +1,7 @@
 //! The progress bar and Ctrl-C.
 
 use antiphon::optimize::{Phase, Progress};
+use antiphon::plan::Comparing;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +47,23 @@ impl Watch {
             "iteration {}, loss {:.6e}, gap {gap:.1e}{phase}",
             progress.iteration, progress.loss
         ));
-        !self.stopped.load(Ordering::SeqCst)
+        !self.stopped()
+    }
+
+    /// An observer for comparisons: the bar counts mechanisms.
+    pub fn observe_comparison(&self, comparing: &Comparing<'_>) -> bool {
+        let (done, all) = comparing.done;
+        self.bar.set_position((1000 * done / all.max(1)) as u64);
+        let optimizing = comparing.optimizing.map_or(String::new(), |progress| {
+            format!(", optimizing, iteration {}", progress.iteration)
+        });
+        self.bar.set_message(format!(
+            "{} of {all}: {}, stamps {}{optimizing}",
+            done + 1,
+            comparing.choice.name(),
+            comparing.stamps
+        ));
+        !self.stopped()
     }
 
     /// Takes the bar away.

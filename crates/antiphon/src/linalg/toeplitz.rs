@@ -248,8 +248,9 @@ mod tests {
             let column = positive_column(&filter, n);
             let inverse = ToeplitzInverse::new(&column).unwrap();
             let slow = levinson(&column);
+            let largest = slow.iter().fold(0.0f64, |a, x| a.max(x.abs()));
             for (fast, slow) in inverse.column.iter().zip(&slow) {
-                prop_assert!((fast - slow).abs() < 1e-9 * slow.abs().max(slow[0].abs()), "{fast} {slow}");
+                prop_assert!((fast - slow).abs() < 1e-9 * largest, "{fast} {slow}");
             }
             let x = toeplitz(&column);
             for i in [0, n / 2, n - 1] {

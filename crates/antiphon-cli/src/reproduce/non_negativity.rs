@@ -1,33 +1,11 @@
-//! `antiphon reproduce`: the paper's tables, ours beside theirs. What is expected stands under `repro/`.
+//! `antiphon reproduce non-negativity`.
 
 use crate::output::{answer, print_json};
 use antiphon::optimize::variants::{Constraint, optimize_variant};
 use antiphon::schema::Schema;
 use antiphon::workload::Workload;
-use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::process::ExitCode;
-
-/// Reproduce a table of the paper
-#[derive(Args)]
-pub struct Reproduce {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Subcommand)]
-enum What {
-    /// The table on non-negativity constraints: n = 6, k = 3, b = 2; 18 entries, with dual bounds for the errors
-    NonNegativity,
-}
-
-impl Reproduce {
-    pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
-        match self.what {
-            What::NonNegativity => non_negativity(json),
-        }
-    }
-}
 
 #[derive(Deserialize)]
 struct Table {
@@ -61,8 +39,8 @@ struct Row {
     matches: bool,
 }
 
-fn non_negativity(json: bool) -> anyhow::Result<ExitCode> {
-    let table: Table = serde_json::from_str(include_str!("../../../repro/non-negativity.json"))?;
+pub fn run(json: bool) -> anyhow::Result<ExitCode> {
+    let table: Table = serde_json::from_str(include_str!("../../../../repro/non-negativity.json"))?;
     let schema = Schema::epochs(table.epochs, table.steps_per_epoch)?;
     let mut rows = Vec::new();
     for expected in table.rows {

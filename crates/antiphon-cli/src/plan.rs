@@ -1,0 +1,156 @@
+//! `antiphon plan`.
+
+use crate::compare::{RunArgs, as_json, print};
+use crate::output::{answer, bound, print_json, program};
+use antiphon::accounting::gaussian;
+use antiphon::error::Error;
+use antiphon::plan::{Choice, Comparison, Needs, recommend};
+use clap::Args;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Recommend a mechanism for one training run, and say how to make it
+///
+/// As `compare`, for a model of so many parameters and a limit on memory: the mechanism with the least error that fits,
+/// one sentence why, and the command that makes it. With --epsilon and --delta also the noise multiplier.
+///
+/// Examples:
+///   antiphon plan --epochs 20 --steps-per-epoch 100 --params 1e6
+///   antiphon plan --epochs 20 --steps-per-epoch 100 --params 1e9 --memory 8GiB --epsilon 8 --delta 1e-6
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct Plan {
+    #[command(flatten)]
+    run: RunArgs,
+    /// Parameters of the model (1e6 is a million)
+    #[arg(long, value_name = "D", value_parser = count, help_heading = "Model and privacy")]
+    params: u64,
+    /// Memory for noise while training, in bytes or with a unit: 800MB, 8GiB (default: no limit)
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Model and privacy")]
+    memory: Option<u64>,
+    /// The ε of (ε, δ)-differential privacy
+    #[arg(long, value_name = "EPSILON", requires = "delta", allow_negative_numbers = true, help_heading = "Model and privacy")]
+    epsilon: Option<f64>,
+    /// The δ of (ε, δ)-differential privacy
+    #[arg(long, value_name = "DELTA", requires = "epsilon", allow_negative_numbers = true, help_heading = "Model and privacy")]
+    delta: Option<f64>,
+}
+
+impl Plan {
+    pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
+        let start = Instant::now();
+        // Found out before the work, not after it.
+        let multiplier = match (self.epsilon, self.delta) {
+            (Some(epsilon), Some(delta)) => Some(gaussian::noise_multiplier(epsilon, delta)?),
+            _ => None,
+        };
+        let (schema, workload, comparison) = self.run.compare()?;
+        let needs = Needs { params: self.params, memory: self.memory };
+        let recommendation = recommend(&comparison, &needs)?;
+        let chosen = &comparison.candidates[recommendation.place];
+        let command = self.command(&comparison, recommendation.place);
+        let noise = multiplier.map(|z| z * chosen.rmse);
+        if json {
+            let mut object = as_json(&schema, &workload, &comparison, start);
+            object["recommended"] = serde_json::json!({
+                "name": chosen.choice.name(),
+                "stamps": chosen.stamps,
+                "reason": recommendation.reason,
+                "command": command,
+                "stream_bytes": chosen.stream_bytes(self.params),
+                "params": self.params,
+                "memory": self.memory,
+                "epsilon": self.epsilon,
+                "delta": self.delta,
+                "noise_multiplier": multiplier,
+                "rmse_at_noise_multiplier": noise,
+            });
+            print_json(&object)?;
+            return Ok(answer(true));
+        }
+        print(&schema, &workload, &comparison, Some(self.params));
+        say!("{}", recommendation.reason);
+        if let (Some(epsilon), Some(delta), Some(z), Some(noise)) = (self.epsilon, self.delta, multiplier, noise) {
+            say!("For ε = {epsilon} at δ = {delta}: noise multiplier {}, error {noise:.4} per iterate and", bound(z, true));
+            say!("parameter, in units of the clip norm (the sum of the clipped gradients, not their mean).");
+        }
+        match command {
+            Some(command) => {
+                say!("");
+                say!("  {command}");
+            }
+            None => say!("There are no mechanism files for minimum separation: its certificate would be too large."),
+        }
+        Ok(answer(true))
+    }
+
+    /// The command that makes a candidate, where there is one.
+    fn command(&self, comparison: &Comparison, place: usize) -> Option<String> {
+        let chosen = &comparison.candidates[place];
+        if self.run.schema.min_separation.is_some() {
+            return None;
+        }
+        let mut words = vec![program().to_string()];
+        match chosen.choice {
+            Choice::Optimal => words.push("optimize".into()),
+            choice => {
+                words.push(format!("make {}", choice.name()));
+                words.extend((chosen.stamps > 1).then(|| format!("--stamps {}", chosen.stamps)));
+            }
+        }
+        words.extend(self.run.schema.words());
+        words.extend(self.run.workload.words());
+        words.push("--output mechanism.safetensors".into());
+        Some(words.join(" "))
+    }
+}
+
+/// A whole number, also in the form 1e6.
+fn count(text: &str) -> Result<u64, Error> {
+    let bad = || Error::argument("D", "a whole number in 1..=1e15, such as 1e6", text);
+    let number: f64 = text.replace('_', "").parse().map_err(|_| bad())?;
+    if (1.0..=1e15).contains(&number) && number.fract() == 0.0 { Ok(number as u64) } else { Err(bad()) }
+}
+
+/// A number of bytes with or without a unit.
+fn bytes(text: &str) -> Result<u64, Error> {
+    let bad = || Error::argument("BYTES", "a number of bytes in 1..=1e18, such as 8GiB, 800MB or 4e9", text);
+    let units = [
+        ("KiB", 1024.0),
+        ("MiB", 1024f64.powi(2)),
+        ("GiB", 1024f64.powi(3)),
+        ("TiB", 1024f64.powi(4)),
+        ("KB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+        ("TB", 1e12),
+        ("B", 1.0),
+    ];
+    let lower = text.to_ascii_lowercase();
+    let (number, unit) = units
+        .iter()
+        .find_map(|(name, unit)| Some((lower.strip_suffix(&name.to_ascii_lowercase())?, *unit)))
+        .unwrap_or((&lower, 1.0));
+    let number: f64 = number.trim().parse().map_err(|_| bad())?;
+    let bytes = (number * unit).floor();
+    if (1.0..=1e18).contains(&bytes) { Ok(bytes as u64) } else { Err(bad()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_with_units_and_exponents() {
+        assert_eq!(count("1e6").unwrap(), 1_000_000);
+        assert_eq!(count("1_234").unwrap(), 1234);
+        assert_eq!((bytes("8GiB").unwrap(), bytes("1.5kb").unwrap(), bytes("4096").unwrap()), (8 << 30, 1500, 4096));
+        for wrong in ["", "0", "-1", "1.5", "nan", "1e99", "six"] {
+            let message = count(wrong).unwrap_err().to_string();
+            assert_eq!(message, format!("D must be a whole number in 1..=1e15, such as 1e6, got {wrong}"));
+        }
+        for wrong in ["", "0", "GiB", "-1MB", "inf", "8 parsecs"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! Which mechanism for one training run: all of them side by side, and one that is recommended.
+//!
+//! Every mechanism is evaluated under the schema and the workload of the run, whatever it was made for, each with the
+//! number of stamps that gives it the least loss, and compared with the certified lower bound on all losses.
+
+use crate::error::{Error, Result};
+use crate::make;
+use crate::mechanism::{
+    Cost, DenseFactorization, Evaluation, Factorization, Family, Noise, Stamped, evaluate,
+};
+use crate::optimize::{self, MAX_DENSE_STEPS, Params, Progress};
+use crate::schema::Schema;
+use crate::sensitivity::Kind;
+use crate::verify;
+use crate::workload::Workload;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What can be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Choice {
+    /// Made from a formula.
+    Structured(Family),
+    /// The optimum for a single participation, used under another schema (the paper's MF with k = 1).
+    SingleEpoch,
+    /// The optimum for this schema.
+    Optimal,
+}
+
+impl Choice {
+    /// All of them, from the simplest to the best.
+    pub fn all() -> Vec<Choice> {
+        let structured = Family::ALL.into_iter().map(Choice::Structured);
+        structured.chain([Choice::SingleEpoch, Choice::Optimal]).collect()
+    }
+
+    /// The name, as the command line has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Choice::Structured(family) => family.name(),
+            Choice::SingleEpoch => "single-epoch",
+            Choice::Optimal => "optimal",
+        }
+    }
+}
+
+impl Serialize for Choice {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// How to compare.
+#[derive(Debug, Clone, Copy)]
+pub struct CompareParams {
+    /// The certified gap to which optima are found.
+    pub gap: f64,
+    /// This number of stamps for all mechanisms that can be stamped, or the best one for each.
+    pub stamps: Option<usize>,
+}
+
+impl Default for CompareParams {
+    fn default() -> Self {
+        CompareParams { gap: 1e-3, stamps: None }
+    }
+}
+
+/// One mechanism under the run's schema and workload.
+#[derive(Debug, Clone, Serialize)]
+pub struct Candidate {
+    /// Which mechanism.
+    #[serde(rename = "name")]
+    pub choice: Choice,
+    /// How often it is repeated.
+    pub stamps: usize,
+    /// sens²·‖B‖²_F.
+    pub loss: f64,
+    /// √(loss / n).
+    pub rmse: f64,
+    /// The sensitivity of C, the upper end of what is known.
+    pub sensitivity: f64,
+    /// Whether that is exact.
+    pub sensitivity_kind: Kind,
+    /// The paper's bound on the sensitivity from eigenvalues.
+    pub sensitivity_spectral: Option<f64>,
+    /// loss / lower bound − 1: how far it can be from the best possible, at most.
+    pub over_optimum: Option<f64>,
+    /// The largest variance of an iterate at noise multiplier 1.
+    pub max_variance: Option<f64>,
+    /// What it takes to draw the noise; `None` where no noise can be drawn.
+    #[serde(flatten)]
+    pub cost: Option<Cost>,
+    /// Time to make, search and evaluate.
+    pub seconds: f64,
+    /// The variance of every iterate at noise multiplier 1; empty where it is not known.
+    #[serde(skip)]
+    pub variances: Vec<f64>,
+}
+
+impl Candidate {
+    /// "fft-optimal ×5".
+    pub fn title(&self) -> String {
+        match self.stamps {
+            1 => self.choice.name().into(),
+            stamps => format!("{} ×{stamps}", self.choice.name()),
+        }
+    }
+
+    fn new(choice: Choice, stamps: usize, evaluation: Evaluation, start: Instant) -> Self {
+        Candidate {
+            choice,
+            stamps,
+            loss: evaluation.loss(),
+            rmse: evaluation.rmse(),
+            sensitivity: evaluation.sensitivity.upper,
+            sensitivity_kind: evaluation.sensitivity.kind(),
+            sensitivity_spectral: evaluation.spectral_bound,
+            over_optimum: None,
+            max_variance: Some(evaluation.max_variance()),
+            cost: Some(evaluation.cost),
+            seconds: start.elapsed().as_secs_f64(),
+            variances: evaluation.variances,
+        }
+    }
+
+    /// Bytes that noise takes while training a model of so many parameters, stored as `f32`.
+    pub fn stream_bytes(&self, params: u64) -> Option<u64> {
+        let cost = self.cost?;
+        Some(
+            (cost.stream_memory_rows as u64).saturating_mul(params.saturating_mul(4))
+                + cost.coefficient_bytes as u64,
+        )
+    }
+}
+
+/// All mechanisms for one run.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// No mechanism has a smaller loss; `None` where no bound is known.
+    pub lower_bound: Option<f64>,
+    /// The mechanisms, the least loss first.
+    pub candidates: Vec<Candidate>,
+    /// What is not among them, and why.
+    pub left_out: Vec<(Choice, String)>,
+}
+
+/// Where a comparison stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Comparing<'a> {
+    /// What is being looked at.
+    pub choice: Choice,
+    /// With how many stamps.
+    pub stamps: usize,
+    /// How many mechanisms are done, of how many.
+    pub done: (usize, usize),
+    /// The optimizer's own progress, while it runs.
+    pub optimizing: Option<&'a Progress>,
+}
+
+/// Is told of progress; answers whether to go on.
+pub type CompareObserver<'a> = &'a dyn Fn(&Comparing<'_>) -> bool;
+
+/// Compares all mechanisms for one run.
+pub fn compare(
+    schema: &Schema,
+    workload: &Workload,
+    params: &CompareParams,
+    observer: CompareObserver<'_>,
+) -> Result<Comparison> {
+    let n = schema.steps();
+    if workload.steps() != n {
+        let allowed = format!("for {n} steps, as the schema is");
+        return Err(Error::argument("the workload", allowed, format!("{} steps", workload.steps())));
+    }
+    let counts = match params.stamps {
+        Some(stamps) if !(1..=n).contains(&stamps) => {
+            return Err(Error::argument("stamps", format!("in 1..={n}"), stamps));
+        }
+        Some(stamps) => vec![stamps],
+        None => stamp_counts(n),
+    };
+    let choices = Choice::all();
+    let mut comparison = Comparison { lower_bound: None, candidates: Vec::new(), left_out: Vec::new() };
+    // The optimum first: the others are measured by it.
+    for (done, choice) in choices.iter().rev().enumerate() {
+        let search = Search {
+            schema,
+            workload,
+            gap: params.gap,
+            observer,
+            choice: *choice,
+            done: (done, choices.len()),
+        };
+        let found = match choice {
+            Choice::Optimal => search.optimum().map(|(candidate, bound)| {
+                comparison.lower_bound = Some(bound);
+                candidate
+            }),
+            // Stamps of length one are all that independent noise is.
+            Choice::Structured(Family::Identity) => search.best(&[1]),
+            _ => search.best(&counts),
+        };
+        match found {
+            Ok(candidate) => comparison.candidates.push(candidate),
+            Err(Error::Unsupported(reason)) => comparison.left_out.push((*choice, reason)),
+            Err(error) => return Err(error),
+        }
+        if *choice == Choice::Optimal && comparison.lower_bound.is_none() {
+            let observe = |progress: &Progress| search.report(1, Some(progress));
+            comparison.lower_bound = match verify::optimum(schema, workload, params.gap, &observe) {
+                Ok(bound) => Some(bound.value),
+                Err(Error::Unsupported(_)) => None,
+                Err(error) => return Err(error),
+            };
+        }
+    }
+    for candidate in &mut comparison.candidates {
+        candidate.over_optimum = comparison.lower_bound.map(|bound| candidate.loss / bound - 1.0);
+    }
+    comparison.candidates.sort_by(|a, b| a.loss.total_cmp(&b.loss));
+    Ok(comparison)
+}
+
+/// The numbers of stamps that are tried: all divisors of n, so that stamps are equally long; where there are few, some
+/// others as well.
+pub fn stamp_counts(steps: usize) -> Vec<usize> {
+    let small = (1..).take_while(|d| d * d <= steps).filter(|d| steps % d == 0);
+    let mut counts: Vec<usize> = small.flat_map(|d| [d, steps / d]).collect();
+    if counts.len() < 10 {
+        let ladder = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
+        counts.extend(ladder.into_iter().filter(|stamps| *stamps <= steps));
+    }
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+/// The search for one mechanism.
+struct Search<'a> {
+    schema: &'a Schema,
+    workload: &'a Workload,
+    gap: f64,
+    observer: CompareObserver<'a>,
+    choice: Choice,
+    done: (usize, usize),
+}
+
+impl Search<'_> {
+    fn report(&self, stamps: usize, optimizing: Option<&Progress>) -> bool {
+        (self.observer)(&Comparing { choice: self.choice, stamps, done: self.done, optimizing })
+    }
+
+    /// The number of stamps with the least loss.
+    fn best(&self, counts: &[usize]) -> Result<Candidate> {
+        let start = Instant::now();
+        let n = self.schema.steps();
+        let mut best: Option<(usize, Evaluation)> = None;
+        let longest = |stamps: usize| n.div_ceil(stamps);
+        let feasible =
+            |stamps: &&usize| self.choice != Choice::SingleEpoch || longest(**stamps) <= MAX_DENSE_STEPS;
+        for stamps in counts.iter().filter(feasible) {
+            if !self.report(*stamps, None) {
+                return Err(Error::Interrupted);
+            }
+            let evaluation = evaluate(&self.stamped(*stamps)?, self.schema, self.workload)?;
+            if best.as_ref().is_none_or(|(_, best)| evaluation.loss() < best.loss()) {
+                best = Some((*stamps, evaluation));
+            }
+        }
+        let (stamps, evaluation) = best.ok_or_else(|| too_long(n))?;
+        Ok(Candidate::new(self.choice, stamps, evaluation, start))
+    }
+
+    fn stamped(&self, stamps: usize) -> Result<Stamped> {
+        Stamped::new(self.schema.steps(), stamps, |length| match self.choice {
+            Choice::Structured(family) => family.factorization(length),
+            _ => {
+                let observe = |progress: &Progress| self.report(stamps, Some(progress));
+                let noising = make::single_epoch_stamp(length, self.workload, self.gap, &observe)?;
+                Ok(Arc::new(DenseFactorization::new(noising)?))
+            }
+        })
+    }
+
+    /// The optimum and its lower bound: with its matrix, or implicit where that would be too large.
+    fn optimum(&self) -> Result<(Candidate, f64)> {
+        let start = Instant::now();
+        let params =
+            Params { gap: self.gap, implicit: self.schema.steps() > MAX_DENSE_STEPS, ..Params::default() };
+        let observe = |progress: &Progress| self.report(1, Some(progress));
+        let mechanism = optimize::optimize(self.schema, self.workload, &params, &observe)?.mechanism;
+        let claims = mechanism.claims;
+        let candidate = match mechanism.noise {
+            Noise::Dense(noising) => {
+                let factorization: &dyn Factorization = &DenseFactorization::new(noising)?;
+                let evaluation = evaluate(factorization, self.schema, self.workload)?;
+                Candidate::new(self.choice, 1, evaluation, start)
+            }
+            _ => Candidate {
+                choice: self.choice,
+                stamps: 1,
+                loss: claims.loss,
+                rmse: claims.rmse(self.schema.steps()),
+                sensitivity: claims.sensitivity,
+                sensitivity_kind: Kind::UpperBound,
+                sensitivity_spectral: None,
+                over_optimum: None,
+                max_variance: None,
+                cost: None,
+                seconds: start.elapsed().as_secs_f64(),
+                variances: Vec::new(),
+            },
+        };
+        Ok((candidate, claims.lower_bound))
+    }
+}
+
+fn too_long(steps: usize) -> Error {
+    Error::Unsupported(format!(
+        "its matrix would be too large: a stamp may have {MAX_DENSE_STEPS} steps at most, the run has {steps}"
+    ))
+}
+
+/// What a run can afford.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs {
+    /// d, the number of the model's parameters.
+    pub params: u64,
+    /// Bytes for noise while training; `None` for no limit.
+    pub memory: Option<u64>,
+}
+
+/// Which mechanism to take, and why.
+#[derive(Debug, Clone)]
+pub struct Recommendation {
+    /// Its place in [`Comparison::candidates`].
+    pub place: usize,
+    /// One sentence.
+    pub reason: String,
+}
+
+/// The mechanism with the least loss that fits into memory.
+pub fn recommend(comparison: &Comparison, needs: &Needs) -> Result<Recommendation> {
+    let bytes = |candidate: &Candidate| candidate.stream_bytes(needs.params);
+    let fits =
+        |candidate: &Candidate| bytes(candidate).is_some_and(|b| needs.memory.is_none_or(|most| b <= most));
+    let candidates = &comparison.candidates;
+    let Some(place) = candidates.iter().position(fits) else {
+        let least = candidates.iter().filter_map(bytes).min().unwrap_or(u64::MAX);
+        let allowed = format!("at least {least} bytes: one row of noise for {} parameters", needs.params);
+        return Err(Error::argument("memory", allowed, needs.memory.unwrap_or(0)));
+    };
+    let chosen = &candidates[place];
+    let distance = match chosen.over_optimum {
+        Some(over) if over < 1.0 => format!(", proven within {} of the best possible", percent(over)),
+        Some(over) => format!(", at most {:.1} times the least possible", 1.0 + over),
+        None => String::new(),
+    };
+    let independent = candidates.iter().find(|c| c.choice == Choice::Structured(Family::Identity));
+    let gain = match independent {
+        Some(identity) if identity.choice != chosen.choice => {
+            format!("; its error is {:.2} of that of independent noise", chosen.rmse / identity.rmse)
+        }
+        _ => String::new(),
+    };
+    let reason = match candidates[..place].first() {
+        None => {
+            let memory = size(bytes(chosen).unwrap_or(0));
+            format!("{} has the least loss of all{distance}{gain}; its noise takes {memory}.", chosen.title())
+        }
+        Some(better) => {
+            let obstacle = match bytes(better) {
+                Some(b) => format!("would need {}", size(b)),
+                None => "has no noise stream at this length".into(),
+            };
+            format!(
+                "{} has the least loss of those that can be used here{distance}{gain}; {} ({:.2} of its error) {obstacle}.",
+                chosen.title(),
+                better.title(),
+                better.rmse / chosen.rmse,
+            )
+        }
+    };
+    Ok(Recommendation { place, reason })
+}
+
+/// A relative distance for people.
+fn percent(x: f64) -> String {
+    if x < 0.1 { format!("{:.2}%", 100.0 * x) } else { format!("{:.0}%", 100.0 * x) }
+}
+
+/// Bytes for people.
+pub fn size(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let power = (bytes.max(1).ilog2() / 10).min(5);
+    match power {
+        0 => format!("{bytes} bytes"),
+        _ => format!("{:.1} {}", bytes as f64 / (1u64 << (10 * power)) as f64, units[power as usize]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(schema: &Schema, workload: &Workload) -> Comparison {
+        compare(schema, workload, &CompareParams::default(), &|_| true).unwrap()
+    }
+
+    #[test]
+    fn all_mechanisms_are_there_and_none_beats_the_bound() {
+        let schema = Schema::epochs(4, 12).unwrap();
+        for workload in [Workload::prefix_sum(48), Workload::training(48, 0.9, None).unwrap()] {
+            let comparison = compared(&schema, &workload);
+            assert_eq!(comparison.candidates.len(), Choice::all().len());
+            assert_eq!(comparison.candidates[0].choice, Choice::Optimal);
+            for candidate in &comparison.candidates {
+                assert!(candidate.over_optimum.unwrap() >= 0.0, "{candidate:?}");
+                assert_eq!(candidate.sensitivity_kind, Kind::Exact);
+                assert!((candidate.variances.iter().sum::<f64>() / candidate.loss - 1.0).abs() < 1e-12);
+            }
+            assert!(comparison.candidates[0].over_optimum.unwrap() <= 1e-3);
+        }
+    }
+
+    #[test]
+    fn the_best_stamps_are_the_best_of_those_tried() {
+        let schema = Schema::epochs(6, 8).unwrap();
+        let workload = Workload::prefix_sum(48);
+        let best = compared(&schema, &workload);
+        for stamps in stamp_counts(48) {
+            let fixed = CompareParams { stamps: Some(stamps), ..CompareParams::default() };
+            let fixed = compare(&schema, &workload, &fixed, &|_| true).unwrap();
+            for candidate in &fixed.candidates {
+                let found = best.candidates.iter().find(|c| c.choice == candidate.choice).unwrap();
+                assert!(found.loss <= candidate.loss * (1.0 + 1e-6), "{stamps} {candidate:?}");
+            }
+        }
+        assert_eq!(stamp_counts(13)[..4], [1, 2, 3, 4]);
+        assert!(stamp_counts(13).contains(&13) && stamp_counts(1) == [1]);
+    }
+
+    #[test]
+    fn minimum_separation_has_a_bound_but_no_optimum() {
+        let schema = Schema::min_separation(24, 8, 3).unwrap();
+        let comparison = compared(&schema, &Workload::prefix_sum(24));
+        assert_eq!(comparison.left_out.len(), 1);
+        assert_eq!(comparison.left_out[0].0, Choice::Optimal);
+        assert!(comparison.candidates.iter().all(|candidate| candidate.over_optimum.unwrap() > 0.0));
+    }
+
+    #[test]
+    fn the_recommendation_follows_the_memory() {
+        let comparison = compared(&Schema::epochs(4, 16).unwrap(), &Workload::prefix_sum(64));
+        let plan = |memory| recommend(&comparison, &Needs { params: 1000, memory });
+        let title = |memory| comparison.candidates[plan(memory).unwrap().place].choice;
+        assert_eq!(title(None), Choice::Optimal);
+        assert!(plan(None).unwrap().reason.contains("least loss of all"));
+        // One row fits, the matrix of the optimum does not.
+        assert_eq!(title(Some(4_000)), Choice::Structured(Family::Identity));
+        let reason = plan(Some(4_000)).unwrap().reason;
+        // 4,000 bytes for the row, 8·(64·65/2) for the matrix.
+        assert!(reason.contains("would need 20.2 KiB"), "{reason}");
+        let error = plan(Some(3_999)).unwrap_err().to_string();
+        assert!(error.starts_with("memory must be at least 4000 bytes"), "{error}");
+    }
+
+    #[test]
+    fn an_observer_can_stop_it() {
+        let schema = Schema::epochs(2, 8).unwrap();
+        let stop = compare(&schema, &Workload::prefix_sum(16), &CompareParams::default(), &|_| false);
+        assert!(matches!(stop, Err(Error::Interrupted)));
+    }
+
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!(
+            (size(0), size(1023), size(1536)),
+            ("0 bytes".into(), "1023 bytes".into(), "1.5 KiB".into())
+        );
+        assert_eq!(size(3 << 30), "3.0 GiB");
+    }
+}
