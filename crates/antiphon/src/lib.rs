@@ -28,12 +28,14 @@
 //! [`mod@verify`] distrusts it; [`sensitivity`] examines any matrix. The mathematics is in `docs/theory.md` of the
 //! repository, the words and letters in `NOTATION.md`.
 
+pub mod accounting;
 pub mod atomic;
 pub mod error;
 pub mod file;
 pub mod linalg;
 pub mod make;
 pub mod mechanism;
+pub mod noise;
 pub mod npy;
 pub mod optimize;
 pub mod plan;
