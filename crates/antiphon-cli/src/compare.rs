@@ -42,7 +42,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "S", help_heading = "Comparison")]
     pub stamps: Option<usize>,
     /// How exactly to find the optima: the proven relative distance to the best possible
-    #[arg(long, default_value_t = 1e-3, value_name = "GAP", allow_negative_numbers = true, help_heading = "Comparison")]
+    #[arg(
+        long,
+        default_value_t = 1e-3,
+        value_name = "GAP",
+        allow_negative_numbers = true,
+        help_heading = "Comparison"
+    )]
     pub gap: f64,
 }
 
@@ -53,7 +59,8 @@ impl RunArgs {
         let workload = self.workload.workload(schema.steps())?;
         let watch = Watch::start(self.gap)?;
         let params = CompareParams { gap: self.gap, stamps: self.stamps };
-        let comparison = compare(&schema, &workload, &params, &|comparing| watch.observe_comparison(comparing));
+        let comparison =
+            compare(&schema, &workload, &params, &|comparing| watch.observe_comparison(comparing));
         watch.finish();
         Ok((schema, workload, comparison?))
     }
@@ -80,9 +87,7 @@ pub fn as_json(
     comparison: &Comparison,
     start: Instant,
 ) -> serde_json::Value {
-    let left_out = |(choice, reason): &(antiphon::plan::Choice, String)| {
-        serde_json::json!({ "name": choice.name(), "reason": reason })
-    };
+    let left_out = |(choice, reason): &(antiphon::plan::Choice, String)| serde_json::json!({ "name": choice.name(), "reason": reason });
     serde_json::json!({
         "steps": schema.steps(),
         "schema": schema,
@@ -102,7 +107,8 @@ pub fn print(schema: &Schema, workload: &Workload, comparison: &Comparison, para
         None => say!("No lower bound on the loss is known for this participation."),
     }
     say!("");
-    let header = ["mechanism", "loss", "error", "over best", "sensitivity", "max variance", "memory", "flops", "time"];
+    let header =
+        ["mechanism", "loss", "error", "over best", "sensitivity", "max variance", "memory", "flops", "time"];
     let rows = comparison.candidates.iter().map(|candidate| row(candidate, params));
     table(&header.map(String::from), &rows.collect::<Vec<_>>());
     for (choice, reason) in &comparison.left_out {
@@ -123,7 +129,11 @@ fn row(candidate: &Candidate, params: Option<u64>) -> [String; 9] {
         format!("{:.4e}", candidate.loss),
         format!("{:.5}", candidate.rmse),
         candidate.over_optimum.map_or("-".into(), over),
-        format!("{:.5}{}", candidate.sensitivity, if candidate.sensitivity_kind == Kind::Exact { "" } else { " (≤)" }),
+        format!(
+            "{:.5}{}",
+            candidate.sensitivity,
+            if candidate.sensitivity_kind == Kind::Exact { "" } else { " (≤)" }
+        ),
         candidate.max_variance.map_or("-".into(), |v| format!("{v:.4e}")),
         memory,
         cost.map_or("-".into(), |cost| format!("{:.0}", cost.stream_flops_per_step)),

@@ -29,10 +29,22 @@ pub struct Plan {
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Model and privacy")]
     memory: Option<u64>,
     /// The ε of (ε, δ)-differential privacy
-    #[arg(long, value_name = "EPSILON", requires = "delta", allow_negative_numbers = true, help_heading = "Model and privacy")]
+    #[arg(
+        long,
+        value_name = "EPSILON",
+        requires = "delta",
+        allow_negative_numbers = true,
+        help_heading = "Model and privacy"
+    )]
     epsilon: Option<f64>,
     /// The δ of (ε, δ)-differential privacy
-    #[arg(long, value_name = "DELTA", requires = "epsilon", allow_negative_numbers = true, help_heading = "Model and privacy")]
+    #[arg(
+        long,
+        value_name = "DELTA",
+        requires = "epsilon",
+        allow_negative_numbers = true,
+        help_heading = "Model and privacy"
+    )]
     delta: Option<f64>,
 }
 
@@ -70,8 +82,13 @@ impl Plan {
         }
         print(&schema, &workload, &comparison, Some(self.params));
         say!("{}", recommendation.reason);
-        if let (Some(epsilon), Some(delta), Some(z), Some(noise)) = (self.epsilon, self.delta, multiplier, noise) {
-            say!("For ε = {epsilon} at δ = {delta}: noise multiplier {}, error {noise:.4} per iterate and", bound(z, true));
+        if let (Some(epsilon), Some(delta), Some(z), Some(noise)) =
+            (self.epsilon, self.delta, multiplier, noise)
+        {
+            say!(
+                "For ε = {epsilon} at δ = {delta}: noise multiplier {}, error {noise:.4} per iterate and",
+                bound(z, true)
+            );
             say!("parameter, in units of the clip norm (the sum of the clipped gradients, not their mean).");
         }
         match command {
@@ -79,7 +96,9 @@ impl Plan {
                 say!("");
                 say!("  {command}");
             }
-            None => say!("There are no mechanism files for minimum separation: its certificate would be too large."),
+            None => say!(
+                "There are no mechanism files for minimum separation: its certificate would be too large."
+            ),
         }
         Ok(answer(true))
     }
@@ -144,7 +163,10 @@ mod tests {
     fn numbers_with_units_and_exponents() {
         assert_eq!(count("1e6").unwrap(), 1_000_000);
         assert_eq!(count("1_234").unwrap(), 1234);
-        assert_eq!((bytes("8GiB").unwrap(), bytes("1.5kb").unwrap(), bytes("4096").unwrap()), (8 << 30, 1500, 4096));
+        assert_eq!(
+            (bytes("8GiB").unwrap(), bytes("1.5kb").unwrap(), bytes("4096").unwrap()),
+            (8 << 30, 1500, 4096)
+        );
         for wrong in ["", "0", "-1", "1.5", "nan", "1e99", "six"] {
             let message = count(wrong).unwrap_err().to_string();
             assert_eq!(message, format!("D must be a whole number in 1..=1e15, such as 1e6, got {wrong}"));

@@ -54,9 +54,9 @@ impl Watch {
     pub fn observe_comparison(&self, comparing: &Comparing<'_>) -> bool {
         let (done, all) = comparing.done;
         self.bar.set_position((1000 * done / all.max(1)) as u64);
-        let optimizing = comparing.optimizing.map_or(String::new(), |progress| {
-            format!(", optimizing, iteration {}", progress.iteration)
-        });
+        let optimizing = comparing
+            .optimizing
+            .map_or(String::new(), |progress| format!(", optimizing, iteration {}", progress.iteration));
         self.bar.set_message(format!(
             "{} of {all}: {}, stamps {}{optimizing}",
             done + 1,

@@ -94,7 +94,9 @@ pub fn run(json: bool) -> anyhow::Result<ExitCode> {
             [row.mechanism.clone(), row.paper.clone(), ours, exact, verdict.into()]
         };
         table(&header, &rows.iter().map(cells).collect::<Vec<_>>());
-        say!("\"ours\" uses the paper's spectral bound on the sensitivity for the FFT rows, as the paper does;");
+        say!(
+            "\"ours\" uses the paper's spectral bound on the sensitivity for the FFT rows, as the paper does;"
+        );
         say!("\"exact\" uses the exact sensitivity everywhere.");
         say!("{agree} of {} rows round to the digits that the paper prints.", rows.len());
     }

@@ -42,7 +42,8 @@ fn bar(length: usize) -> ProgressBar {
 
 /// Whether a figure, rounded to as many digits as a printed one has ("1.37e6"), is the printed one.
 fn rounds_to(x: f64, printed: &str) -> bool {
-    let digits = printed.split('e').next().and_then(|m| m.split_once('.')).map_or(0, |(_, digits)| digits.len());
+    let digits =
+        printed.split('e').next().and_then(|m| m.split_once('.')).map_or(0, |(_, digits)| digits.len());
     format!("{x:.digits$e}") == printed
 }
 
