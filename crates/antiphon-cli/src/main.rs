@@ -4,12 +4,8 @@
 #[macro_use]
 mod output;
 mod args;
-<<<<<<< HEAD
-mod compare;
-=======
-#[allow(dead_code, unused_imports)] // Until a command draws.
 mod chart;
->>>>>>> 07a9c75 (Charts: lines, grids and heat maps as SVG and PNG)
+mod compare;
 mod export;
 mod optimize;
 mod plan;

@@ -2,15 +2,11 @@
 
 use crate::compare::table;
 use crate::output::{answer, print_json};
-use antiphon::error::{Error, Result};
-use antiphon::make;
-use antiphon::mechanism::{DenseFactorization, Family, Noise, Stamped, evaluate};
-use antiphon::optimize::{Params, optimize};
+use antiphon::mechanism::evaluate;
 use antiphon::schema::Schema;
 use antiphon::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 #[derive(Deserialize)]
 struct Table {
@@ -51,9 +47,6 @@ struct Row {
     matches: bool,
 }
 
-/// The gap to which optima are found for the table: far below its digits.
-const GAP: f64 = 1e-4;
-
 pub fn run(json: bool) -> anyhow::Result<ExitCode> {
     let expected: Table = serde_json::from_str(include_str!("../../../../repro/losses.json"))?;
     let schema = Schema::epochs(expected.epochs, expected.steps_per_epoch)?;
@@ -62,7 +55,8 @@ pub fn run(json: bool) -> anyhow::Result<ExitCode> {
     let mut rows = Vec::new();
     for row in expected.rows {
         bar.set_message(row.mechanism.clone());
-        let evaluation = evaluate(&factorization(&row.name, row.stamps, &schema)?, &schema, &workload)?;
+        let evaluation =
+            evaluate(&super::factorization(&row.name, row.stamps, &schema, &workload)?, &schema, &workload)?;
         let loss_exact = evaluation.loss();
         let loss = match row.sensitivity {
             Used::Exact => loss_exact,
@@ -101,28 +95,4 @@ pub fn run(json: bool) -> anyhow::Result<ExitCode> {
         say!("{agree} of {} rows round to the digits that the paper prints.", rows.len());
     }
     Ok(answer(ok))
-}
-
-/// A mechanism of the table by its name: s stamps, made for the steps of one stamp.
-pub fn factorization(name: &str, stamps: usize, schema: &Schema) -> Result<Stamped> {
-    let steps = schema.steps();
-    if let Some(family) = Family::ALL.into_iter().find(|family| family.name() == name) {
-        return Stamped::new(steps, stamps, |length| family.factorization(length));
-    }
-    Stamped::new(steps, stamps, |length| {
-        let workload = Workload::prefix_sum(length);
-        let noising = match (name, schema) {
-            ("single-epoch", _) => make::single_epoch_stamp(length, &workload, GAP, &|_| true)?,
-            ("optimal", Schema::FixedOrder { steps_per_epoch, .. }) => {
-                let part = Schema::fixed_order(length, length.min(*steps_per_epoch))?;
-                let params = Params { gap: GAP, ..Params::default() };
-                match optimize(&part, &workload, &params, &|_| true)?.mechanism.noise {
-                    Noise::Dense(noising) => noising,
-                    _ => return Err(Error::Unsupported("a dense mechanism was asked for".into())),
-                }
-            }
-            _ => return Err(Error::argument("mechanism", "a name of the loss table", name)),
-        };
-        Ok(Arc::new(DenseFactorization::new(noising)?))
-    })
 }

@@ -1,17 +1,41 @@
 //! `antiphon reproduce`: the paper's tables and figures, ours beside theirs. What is expected stands under `repro/`.
 
+mod decoders;
+mod fft_mse;
 mod losses;
+mod matrices;
 mod non_negativity;
+mod variance;
 
+use crate::chart::{self, Picture};
+use crate::output::program;
+use antiphon::atomic;
+use antiphon::error::{Error, Result};
+use antiphon::make;
+use antiphon::mechanism::{DenseFactorization, Family, Noise, Stamped};
+use antiphon::optimize::{Params, optimize};
+use antiphon::schema::Schema;
+use antiphon::workload::Workload;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Reproduce a table or a figure of the paper
+///
+/// Examples:
+///   antiphon reproduce losses
+///   antiphon reproduce variance --output pictures
+///
+/// Exit status: 0 ours agrees with the paper, 1 it does not, 2 bad input.
 #[derive(Args)]
+#[command(verbatim_doc_comment)]
 pub struct Reproduce {
     #[command(subcommand)]
     what: What,
+    #[command(flatten)]
+    pictures: Pictures,
 }
 
 #[derive(Subcommand)]
@@ -20,15 +44,117 @@ enum What {
     NonNegativity,
     /// The table of prefix-sum losses: 20 epochs of 100 steps, 30 mechanisms
     Losses,
+    /// The figure on the FFT mechanism's near-optimality: its mean squared error against n, with lower bounds
+    FftMse,
+    /// The two figures of per-iterate variance
+    Variance,
+    /// The figure of A, X, B and C for 6 epochs of 342 steps, momentum 0.95 and cooldown
+    Matrices,
+    /// The figure of the optimal against the restarted decoder over stamps
+    Decoders,
+}
+
+/// Where pictures go.
+#[derive(Args)]
+pub struct Pictures {
+    /// Draw the figure into this folder, as SVG and PNG
+    #[arg(long, short, value_name = "FOLDER", global = true)]
+    output: Option<PathBuf>,
+    /// Replace existing pictures
+    #[arg(long, global = true)]
+    force: bool,
+}
+
+impl Pictures {
+    fn wanted(&self) -> bool {
+        self.output.is_some()
+    }
+
+    /// Makes the folder and finds out, before the work and not after it, whether pictures of these names can be written.
+    fn check(&self, names: &[&str]) -> Result<()> {
+        let Some(folder) = &self.output else {
+            return Ok(());
+        };
+        std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.clone(), source })?;
+        for name in names {
+            for kind in ["svg", "png"] {
+                atomic::check(&folder.join(format!("{name}.{kind}")), self.force)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws, where that is wanted; says which files came out.
+    fn draw(&self, name: &str, picture: &Picture) -> anyhow::Result<Vec<PathBuf>> {
+        match &self.output {
+            Some(folder) => Ok(chart::write(folder, name, picture, self.force)?.to_vec()),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Says which pictures were drawn, or how to have them drawn.
+fn say_files(files: &[PathBuf], what: &str) {
+    if files.is_empty() {
+        say!("Nothing was drawn. For the pictures: {} reproduce {what} --output pictures", program());
+    }
+    for file in files {
+        say!("Written to {}.", file.display());
+    }
 }
 
 impl Reproduce {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
+        let no_picture = |name: &str| match &self.pictures.output {
+            Some(folder) => {
+                let allowed = format!("left out with {name}, which is a table");
+                Err(Error::argument("--output", allowed, folder.display()))
+            }
+            None => Ok(()),
+        };
         match self.what {
-            What::NonNegativity => non_negativity::run(json),
-            What::Losses => losses::run(json),
+            What::NonNegativity => {
+                no_picture("non-negativity")?;
+                non_negativity::run(json)
+            }
+            What::Losses => {
+                no_picture("losses")?;
+                losses::run(json)
+            }
+            What::FftMse => fft_mse::run(&self.pictures, json),
+            What::Variance => variance::run(&self.pictures, json),
+            What::Matrices => matrices::run(&self.pictures, json),
+            What::Decoders => decoders::run(&self.pictures, json),
         }
     }
+}
+
+/// The gap to which optima are found: far below the paper's digits.
+const GAP: f64 = 1e-4;
+
+/// A mechanism of the paper by its name: so many stamps, each made for the workload's first steps and, where it is an
+/// optimum, for the epochs that one stamp sees.
+fn factorization(name: &str, stamps: usize, schema: &Schema, workload: &Workload) -> Result<Stamped> {
+    let steps = schema.steps();
+    if let Some(family) = Family::ALL.into_iter().find(|family| family.name() == name) {
+        return Stamped::new(steps, stamps, |length| family.factorization(length));
+    }
+    Stamped::new(steps, stamps, |length| {
+        let noising = match (name, schema, workload) {
+            ("single-epoch", _, _) => make::single_epoch_stamp(length, workload, GAP, &|_| true)?,
+            ("optimal", Schema::FixedOrder { steps_per_epoch, .. }, Workload::Training(training)) => {
+                let part = Schema::fixed_order(length, length.min(*steps_per_epoch))?;
+                let workload = Workload::Training(training.part(0, length));
+                let params = Params { gap: GAP, ..Params::default() };
+                match optimize(&part, &workload, &params, &|_| true)?.mechanism.noise {
+                    Noise::Dense(noising) => noising,
+                    _ => return Err(Error::Unsupported("a dense mechanism was asked for".into())),
+                }
+            }
+            _ => return Err(Error::argument("mechanism", "a name of the paper's table", name)),
+        };
+        Ok(Arc::new(DenseFactorization::new(noising)?))
+    })
 }
 
 /// A progress bar on standard error, silent where that is not a terminal.
