@@ -121,7 +121,10 @@ fn noise_is_white_once_its_own_matrix_is_undone() {
 /// The first mistake: Z is drawn anew at every step, so each row has the right variance and none of the correlations.
 #[test]
 fn redrawing_z_at_every_step_is_caught() {
-    for (name, mechanism) in mechanisms() {
+    // One of each kind: a fresh Z for every step is a lot to draw.
+    for (name, mechanism) in
+        mechanisms().into_iter().filter(|(name, _)| !name.contains("×3") && !name.contains("×5"))
+    {
         let w = mechanism.noise(&dense::identity(mechanism.inputs()));
         let draw = |first, width| {
             let mut noise = Matrix::zeros(STEPS, width);

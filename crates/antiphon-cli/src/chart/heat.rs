@@ -45,8 +45,6 @@ pub enum Compress {
     /// In proportion.
     #[default]
     None,
-    /// In proportion up to this percentile of the magnitudes that are not zero; all above has the darkest colour.
-    Clip(f64),
     /// By the logarithm, over so many decades below the largest magnitude; all below is white.
     Log(f64),
 }
@@ -87,15 +85,9 @@ struct Scale {
 
 impl Scale {
     fn new(map: &HeatMap) -> Self {
-        let mut sizes: Vec<f64> = map
-            .values
-            .iter()
-            .map(|value| value.abs())
-            .filter(|size| size.is_finite() && *size > 0.0)
-            .collect();
-        let share = if let Compress::Clip(percent) = map.compress { percent / 100.0 } else { 1.0 };
-        let rank = (sizes.len().saturating_sub(1) as f64 * share.clamp(0.0, 1.0)).round() as usize;
-        let most = if sizes.is_empty() { 1.0 } else { *sizes.select_nth_unstable_by(rank, f64::total_cmp).1 };
+        let sizes = map.values.iter().map(|value| value.abs()).filter(|size| size.is_finite());
+        let largest = sizes.fold(0.0, f64::max);
+        let most = if largest > 0.0 { largest } else { 1.0 };
         Self { compress: map.compress, most }
     }
 
@@ -104,7 +96,7 @@ impl Scale {
         let size = value.abs() / self.most;
         let place = match self.compress {
             Compress::Log(decades) => (1.0 + size.log10() / decades).max(0.0),
-            _ => size,
+            Compress::None => size,
         };
         place.min(1.0).copysign(value)
     }
@@ -119,11 +111,7 @@ impl Scale {
     /// Labels of the colour bar, the most important ones first.
     fn ticks(&self) -> Vec<(f64, String)> {
         let Compress::Log(decades) = self.compress else {
-            let clipped = matches!(self.compress, Compress::Clip(_));
-            let end = |sign, value| format!("{}{}", if clipped { sign } else { "" }, short(value));
-            let ends = [(-1.0, end("≤ ", -self.most)), (1.0, end("≥ ", self.most))];
-            let inner = [0.0, -0.5, 0.5].map(|place| (place, short(place * self.most)));
-            return ends.into_iter().chain(inner).collect();
+            return [-1.0, 1.0, 0.0, -0.5, 0.5].map(|place| (place, short(place * self.most))).to_vec();
         };
         let bottom = self.most.log10() - decades;
         let top = (self.most.log10() + 1e-9).floor() as i32;
@@ -293,7 +281,6 @@ mod tests {
             values.iter().map(|&value| scale.index(value)).collect::<Vec<_>>()
         };
         assert_eq!(indices(Compress::None), [127, 127, 127, 130, 255, 0]);
-        assert_eq!(indices(Compress::Clip(67.0)), [127, 127, 127, 254, 255, 0]);
         let log = indices(Compress::Log(6.0));
         assert!(log[0] < 127 && log[1] == 127 && log[2] == 127 && log[3] > 200 && log[5] == 0, "{log:?}");
         assert_eq!(palette()[usize::from(ZERO)], RGBColor(255, 255, 255));

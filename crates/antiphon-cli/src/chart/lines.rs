@@ -26,7 +26,8 @@ pub struct Series {
     pub marker: bool,
 }
 
-/// Several line charts in one picture, with one legend: series of the same name look the same in all of them.
+/// Several line charts in one picture. They share one legend, and series of the same name look the same in all of them;
+/// with more names than there are colours, every chart has a legend of its own.
 #[derive(Clone, Debug, Default)]
 pub struct Grid {
     pub panels: Vec<Lines>,
@@ -77,15 +78,26 @@ pub fn draw(panels: &[Lines], columns: usize, plot: Point) -> Result<Canvas> {
     let below = 24.0 + any(|panel| !panel.x_label.is_empty(), 20.0);
     // The last label of an axis is as wide to the right as to the left.
     let right = 20.0;
-    let cell = (left + plot.0 + right, top + plot.1 + below + EDGE);
     let columns = columns.min(panels.len());
-    let names = names(panels);
-    let look = |series: &Series| names.iter().position(|(name, _)| *name == series.name).unwrap_or(0);
+    let shared = names(panels);
+    let alone = panels.len() > 1 && shared.len() > COLORS.len();
+    let own: Vec<Legend> = match alone {
+        true => panels
+            .iter()
+            .map(|panel| legend(names(std::slice::from_ref(panel)), plot.0))
+            .collect::<Result<_>>()?,
+        false => Vec::new(),
+    };
+    let room = own.iter().map(|legend| legend.rows.len()).max().unwrap_or(0) as f64 * LEGEND_ROW;
+    let cell = (left + plot.0 + right, top + plot.1 + below + room + EDGE);
     let width = 2.0 * EDGE + cell.0 * columns as f64;
-    let legend = legend(&names, width - 2.0 * EDGE)?;
+    let common = legend(if alone { Vec::new() } else { shared }, width - 2.0 * EDGE)?;
     let charts = EDGE + cell.1 * panels.len().div_ceil(columns) as f64;
-    let mut canvas = Canvas::new(width, charts + legend.len() as f64 * LEGEND_ROW + EDGE / 2.0);
+    let mut canvas = Canvas::new(width, charts + common.rows.len() as f64 * LEGEND_ROW + EDGE / 2.0);
     for (k, (panel, axes)) in panels.iter().zip(&axes).enumerate() {
+        let legend = own.get(k).unwrap_or(&common);
+        let look =
+            |series: &Series| legend.names.iter().position(|(name, _)| *name == series.name).unwrap_or(0);
         let corner =
             (EDGE + cell.0 * (k % columns) as f64 + left, EDGE + cell.1 * (k / columns) as f64 + top);
         let middle = (corner.0 + plot.0 / 2.0, corner.1 + plot.1 / 2.0);
@@ -108,19 +120,38 @@ pub fn draw(panels: &[Lines], columns: usize, plot: Point) -> Result<Canvas> {
             }
         }
     }
-    for (row, entries) in legend.iter().enumerate() {
-        let y = charts + (row as f64 + 0.5) * LEGEND_ROW - 4.0;
-        for &(look, x) in entries {
-            let (name, marker) = names[look];
-            let x = x + EDGE;
-            stroke(&mut canvas, &[(x, y), (x + SAMPLE, y)], look, marker);
-            if marker {
-                marks(&mut canvas, &[(x + SAMPLE / 2.0, y)], look);
+    for (k, legend) in own.iter().enumerate() {
+        let x = EDGE + cell.0 * (k % columns) as f64 + left;
+        let y = EDGE + cell.1 * (k / columns) as f64 + top + plot.1 + below;
+        legend.draw(&mut canvas, (x, y));
+    }
+    common.draw(&mut canvas, (EDGE, charts));
+    Ok(canvas)
+}
+
+/// The names that a legend explains, and where they stand in it.
+struct Legend<'a> {
+    /// The names of series, each once, and whether it has marks. The place of a name is its look.
+    names: Vec<(&'a str, bool)>,
+    /// Rows of looks and where they begin.
+    rows: Vec<Vec<(usize, f64)>>,
+}
+
+impl Legend<'_> {
+    fn draw(&self, canvas: &mut Canvas, corner: Point) {
+        for (row, entries) in self.rows.iter().enumerate() {
+            let y = corner.1 + (row as f64 + 0.5) * LEGEND_ROW - 4.0;
+            for &(look, x) in entries {
+                let (name, marker) = self.names[look];
+                let x = x + corner.0;
+                stroke(canvas, &[(x, y), (x + SAMPLE, y)], look, marker);
+                if marker {
+                    marks(canvas, &[(x + SAMPLE / 2.0, y)], look);
+                }
+                canvas.text(name, (x + SAMPLE + 7.0, y), LABEL, Align::Left);
             }
-            canvas.text(name, (x + SAMPLE + 7.0, y), LABEL, Align::Left);
         }
     }
-    Ok(canvas)
 }
 
 fn axes(panel: &Lines, plot: Point) -> (Axis, Axis) {
@@ -151,8 +182,8 @@ fn names(panels: &[Lines]) -> Vec<(&str, bool)> {
     names
 }
 
-/// Rows of the entries of a legend and where they begin. One series without a name needs no legend.
-fn legend(names: &[(&str, bool)], width: f64) -> Result<Vec<Vec<(usize, f64)>>> {
+/// Fills rows of a legend. A series without a name needs none.
+fn legend(names: Vec<(&str, bool)>, width: f64) -> Result<Legend<'_>> {
     let mut rows: Vec<(Vec<(usize, f64)>, f64)> = Vec::new();
     for (look, (name, _)) in names.iter().enumerate().filter(|(_, (name, _))| !name.is_empty()) {
         let entry = SAMPLE + 7.0 + text_width(name, LABEL)? + 24.0;
@@ -167,10 +198,10 @@ fn legend(names: &[(&str, bool)], width: f64) -> Result<Vec<Vec<(usize, f64)>>> 
     // All rows begin where the widest does, such that entries stand below each other.
     let widest = rows.iter().fold(0.0, |widest: f64, (_, end)| widest.max(end - 24.0));
     let shift = ((width - widest) / 2.0).max(0.0);
-    Ok(rows
-        .into_iter()
-        .map(|(row, _)| row.into_iter().map(|(look, x)| (look, x + shift)).collect())
-        .collect())
+    let moved =
+        |(row, _): (Vec<(usize, f64)>, f64)| row.into_iter().map(|(look, x)| (look, x + shift)).collect();
+    let rows = rows.into_iter().map(moved).collect();
+    Ok(Legend { names, rows })
 }
 
 fn frame(canvas: &mut Canvas, (x, y): &(Axis, Axis), corner: Point, plot: Point) {

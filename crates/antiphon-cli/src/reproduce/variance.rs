@@ -96,7 +96,7 @@ pub fn run(pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
                 bar.inc(1);
             }
             panels.push(Lines {
-                title: format!("{} (ε = {}, δ = {:e})", panel.title, panel.epsilon, panel.delta),
+                title: format!("{}, ε = {}, δ = {:e}", panel.title, panel.epsilon, panel.delta),
                 x_label: "step".into(),
                 y_label: "variance".into(),
                 series,
