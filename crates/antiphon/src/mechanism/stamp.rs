@@ -4,7 +4,7 @@
 //! both of the paper's. With W_i the pseudo-inverse of C_i, it is the pseudo-inverse of the stamped encoder, the
 //! optimal decoder for any workload. With W_i = S⁻¹B for a decoder B of prefix sums, S·W is B on the diagonal and the
 //! last row of B, again and again, below it: the restarted mechanism of the tree literature (docs/theory.md,
-//! section 9).
+//! section 10).
 
 use super::factorization::{Cost, Factorization, Past, variances_by_columns};
 use crate::error::{Error, Result};
