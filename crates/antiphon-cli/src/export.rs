@@ -2,23 +2,31 @@
 
 use crate::output::{answer, bound, print_json};
 use antiphon::error::Error;
-use antiphon::linalg::dense;
-use antiphon::mechanism::Noise;
+use antiphon::linalg::dense::{self, Matrix};
+use antiphon::mechanism::factorization::{encoder_matrix, noising_matrix};
+use antiphon::mechanism::{Factorization, Noise, Structured};
+use antiphon::optimize::MAX_DENSE_STEPS;
+use antiphon::workload::Workload;
 use antiphon::{file, npy};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Write a matrix of a dense mechanism as .npy
+/// Write a matrix of a mechanism as .npy
+///
+/// For dense mechanisms, and for those from a formula (`antiphon make`) of at most 12,000 steps.
+/// Of the latter, trees and FFT have an encoder C with more rows than columns, one for each row of
+/// Z; Cinv is then the noising matrix W with W·C = I, and the decoder is B = AW.
 ///
 /// Example:
 ///   antiphon export mechanism.safetensors --matrix Cinv --output Cinv.npy
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Export {
-    /// A dense mechanism file
+    /// A mechanism file that was not made with --implicit
     file: PathBuf,
-    /// Which matrix: the encoder C, the decoder B = AC⁻¹, the Gram matrix X = CᵀC, or the noising matrix C⁻¹
+    /// Which matrix: the encoder C, the decoder B = AC⁻¹, the Gram matrix X = CᵀC, or the noising matrix C⁻¹ (W where C
+    /// is not square)
     #[arg(long, value_enum)]
     matrix: Which,
     /// Where to
@@ -44,17 +52,20 @@ enum Which {
 impl Export {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
         let mechanism = file::read(&self.file)?;
-        let Noise::Dense(noising) = &mechanism.noise else {
-            return Err(Error::Unsupported(
-                "an implicit mechanism has no matrix to export; optimize without --implicit".into(),
-            )
-            .into());
-        };
-        let matrix = match self.matrix {
-            Which::C => noising.encoder()?,
-            Which::B => mechanism.workload.apply(noising.matrix()),
-            Which::X => dense::gram(&noising.encoder()?),
-            Which::Cinv => noising.matrix().clone(),
+        let matrix = match &mechanism.noise {
+            Noise::Dense(noising) => match self.matrix {
+                Which::C => noising.encoder()?,
+                Which::B => mechanism.workload.apply(noising.matrix()),
+                Which::X => dense::gram(&noising.encoder()?),
+                Which::Cinv => noising.matrix().clone(),
+            },
+            Noise::Structured(structured) => self.written_out(*structured, &mechanism.workload)?,
+            Noise::Implicit { .. } => {
+                return Err(Error::Unsupported(
+                    "an implicit mechanism has no matrix to export; optimize without --implicit".into(),
+                )
+                .into());
+            }
         };
         let same = match (self.file.canonicalize(), self.output.canonicalize()) {
             (Ok(input), Ok(output)) => input == output,
@@ -75,9 +86,10 @@ impl Export {
                 "file": self.output.to_string_lossy(),
             }))?;
         } else {
+            let name = if matches!(mechanism.noise, Noise::Structured(_)) { "W" } else { "C⁻¹" };
             say!("Wrote {:?} ({rows}×{columns}) to {}.", self.matrix, self.output.display());
             say!(
-                "The noise of step t is clip · noise_multiplier · sensitivity · (row t of C⁻¹Z), Z standard normal;"
+                "The noise of step t is clip · noise_multiplier · sensitivity · (row t of {name}·Z), Z standard normal;"
             );
             say!(
                 "the sensitivity of this mechanism is at most {}.",
@@ -85,5 +97,21 @@ impl Export {
             );
         }
         Ok(answer(true))
+    }
+
+    fn written_out(&self, structured: Structured, workload: &Workload) -> antiphon::Result<Matrix> {
+        let steps = workload.steps();
+        if steps > MAX_DENSE_STEPS {
+            return Err(Error::Unsupported(format!(
+                "{steps} steps are too many for a matrix that is written out (at most {MAX_DENSE_STEPS})"
+            )));
+        }
+        let factorization = structured.factorization(steps)?;
+        Ok(match self.matrix {
+            Which::C => encoder_matrix(&factorization),
+            Which::B => workload.apply(&noising_matrix(&factorization)),
+            Which::X => dense::from_fn(steps, steps, |i, j| factorization.gram(i, j)),
+            Which::Cinv => noising_matrix(&factorization),
+        })
     }
 }

@@ -7,6 +7,8 @@ mod args;
 mod chart;
 mod compare;
 mod export;
+mod keep;
+mod make;
 mod optimize;
 mod plan;
 mod progress;
@@ -43,6 +45,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Optimize(optimize::Optimize),
+    Make(make::Make),
     Compare(compare::Compare),
     Plan(plan::Plan),
     Verify(verify::Verify),
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = set_threads(cli.threads).and_then(|()| match &cli.command {
         Command::Optimize(command) => command.run(cli.json),
+        Command::Make(command) => command.run(cli.json),
         Command::Compare(command) => command.run(cli.json),
         Command::Plan(command) => command.run(cli.json),
         Command::Verify(command) => command.run(cli.json),

@@ -1,16 +1,13 @@
 //! `antiphon optimize`.
 
 use crate::args::{SchemaArgs, WorkloadArgs};
-use crate::output::{answer, bound, figure, percent, print_json, program, quoted};
+use crate::keep::Keep;
+use crate::output::{answer, figure, figures_json, percent, print_figures, print_json};
 use crate::progress::Watch;
-use crate::verify::is_numpy_name;
 use antiphon::error::Error;
-use antiphon::mechanism::{Mechanism, Noise};
 use antiphon::optimize::variants::{Constraint, optimize_variant};
 use antiphon::optimize::{Optimized, Params, optimize};
-use antiphon::{atomic, file};
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -48,12 +45,8 @@ pub struct Optimize {
     /// What X = CᵀC must satisfy. The last three are the paper's variants, for up to 24 steps and without a file
     #[arg(long, value_enum, default_value_t = Constraints::Vector, help_heading = "Optimization")]
     constraint: Constraints,
-    /// Keep the mechanism and its proof in this file
-    #[arg(long, short, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
-    /// Replace an existing file
-    #[arg(long, help_heading = "Output")]
-    force: bool,
+    #[command(flatten)]
+    keep: Keep,
 }
 
 #[derive(Clone, Copy, ValueEnum, PartialEq)]
@@ -81,14 +74,7 @@ impl Optimize {
         if let Some(constraint) = constraint {
             return self.run_variant(&schema, &workload, constraint, json);
         }
-        // Found out before the work, not after it.
-        if let Some(path) = &self.output {
-            if is_numpy_name(path) {
-                let allowed = "a name that does not end in .npy or .npz: `antiphon export` writes those";
-                return Err(Error::argument("--output", allowed, path.display()).into());
-            }
-            atomic::check(path, self.force)?;
-        }
+        self.keep.check()?;
         let params = Params { gap: self.gap, max_iterations: self.max_iterations, implicit: self.implicit };
         let watch = Watch::start(self.gap)?;
         let optimized = optimize(&schema, &workload, &params, &|progress| watch.observe(progress));
@@ -97,9 +83,7 @@ impl Optimize {
         if watch.stopped() {
             return Err(Error::Interrupted.into());
         }
-        if let Some(path) = &self.output {
-            file::write(path, &optimized.mechanism, self.force)?;
-        }
+        self.keep.write(&optimized.mechanism)?;
         if json {
             self.print_json(&optimized)?
         } else {
@@ -109,43 +93,17 @@ impl Optimize {
     }
 
     fn print_json(&self, optimized: &Optimized) -> anyhow::Result<()> {
-        let Mechanism { schema, workload, claims, .. } = &optimized.mechanism;
-        let steps = schema.steps();
-        print_json(&serde_json::json!({
-            "steps": steps,
-            "schema": schema,
-            "workload": workload.describe(),
-            "loss": claims.loss,
-            "lower_bound": claims.lower_bound,
-            "gap": claims.gap(),
-            "rmse": claims.rmse(steps),
-            "sensitivity": claims.sensitivity,
-            "iterations": optimized.iterations,
-            "seconds": optimized.elapsed.as_secs_f64(),
-            "route": optimized.route,
-            "kind": kind(&optimized.mechanism),
-            "id": self.output.is_some().then(|| file::id(&optimized.mechanism)),
-            "file": self.output.as_ref().map(|path| path.to_string_lossy()),
-        }))
+        let mut value = figures_json(&optimized.mechanism);
+        value["iterations"] = optimized.iterations.into();
+        value["seconds"] = optimized.elapsed.as_secs_f64().into();
+        value["route"] = serde_json::to_value(optimized.route)?;
+        self.keep.add_to(&mut value, &optimized.mechanism);
+        print_json(&value)
     }
 
     fn print(&self, optimized: &Optimized) {
-        let Mechanism { schema, workload, claims, .. } = &optimized.mechanism;
-        let steps = schema.steps();
-        say!("Optimal {} mechanism", kind(&optimized.mechanism));
-        say!("  workload      {}", workload.describe());
-        say!("  participation {}", schema.describe());
-        say!(
-            "  loss          {}   (total squared error per coordinate at noise multiplier 1, clip norm 1)",
-            figure(claims.loss)
-        );
-        say!("  rmse          {}   (per step)", figure(claims.rmse(steps)));
-        say!(
-            "  gap           proven within {} of the best possible (lower bound {}, numerically certified)",
-            percent(claims.gap()),
-            figure(claims.lower_bound)
-        );
-        say!("  sensitivity   {} (upper bound, vector contributions)", bound(claims.sensitivity, true));
+        say!("Optimal {} mechanism", optimized.mechanism.noise.kind());
+        print_figures(&optimized.mechanism);
         let route = match optimized.route {
             antiphon::optimize::Route::Structured => "linear-time",
             antiphon::optimize::Route::Dense => "dense",
@@ -155,19 +113,7 @@ impl Optimize {
             optimized.elapsed.as_secs_f64(),
             optimized.iterations
         );
-        match &self.output {
-            Some(path) => {
-                say!("  id            {}", file::id(&optimized.mechanism));
-                say!("Written to {}.", path.display());
-                say!("Next: {} verify {}", program(), quoted(path.as_os_str()));
-            }
-            None => {
-                let line: Vec<String> = std::env::args_os().skip(1).map(|word| quoted(&word)).collect();
-                say!("Nothing was written. To keep mechanism and proof, and to have them checked:");
-                say!("  {} {} --output mechanism.safetensors", program(), line.join(" "));
-                say!("  {} verify mechanism.safetensors", program());
-            }
-        }
+        self.keep.print(&optimized.mechanism);
     }
 
     fn run_variant(
@@ -177,7 +123,7 @@ impl Optimize {
         constraint: Constraint,
         json: bool,
     ) -> anyhow::Result<ExitCode> {
-        if let Some(path) = &self.output {
+        if let Some(path) = &self.keep.output {
             let allowed =
                 "left out with --constraint: the paper's variants are for comparison and have no file";
             return Err(Error::argument("--output", allowed, path.display()).into());
@@ -212,13 +158,5 @@ impl Optimize {
             }
         }
         Ok(answer(true))
-    }
-}
-
-/// "dense" or "implicit".
-pub fn kind(mechanism: &Mechanism) -> &'static str {
-    match mechanism.noise {
-        Noise::Dense(_) => "dense",
-        Noise::Implicit { .. } => "implicit",
     }
 }

@@ -1,6 +1,7 @@
 //! What all commands print alike.
 
 use antiphon::Error;
+use antiphon::mechanism::Mechanism;
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,6 +15,40 @@ macro_rules! say {
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     say!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
+}
+
+/// What is claimed of a mechanism, with the names that all commands use.
+pub fn figures_json(mechanism: &Mechanism) -> serde_json::Value {
+    let Mechanism { schema, workload, noise, claims, .. } = mechanism;
+    serde_json::json!({
+        "steps": schema.steps(),
+        "schema": schema,
+        "workload": workload.describe(),
+        "loss": claims.loss,
+        "lower_bound": claims.lower_bound,
+        "gap": claims.gap(),
+        "rmse": claims.rmse(schema.steps()),
+        "sensitivity": claims.sensitivity,
+        "kind": noise.kind(),
+    })
+}
+
+/// The same for people.
+pub fn print_figures(mechanism: &Mechanism) {
+    let Mechanism { schema, workload, claims, .. } = mechanism;
+    say!("  workload      {}", workload.describe());
+    say!("  participation {}", schema.describe());
+    say!(
+        "  loss          {}   (total squared error per coordinate at noise multiplier 1, clip norm 1)",
+        figure(claims.loss)
+    );
+    say!("  rmse          {}   (per step)", figure(claims.rmse(schema.steps())));
+    say!(
+        "  gap           proven within {} of the best possible (lower bound {}, numerically certified)",
+        percent(claims.gap()),
+        figure(claims.lower_bound)
+    );
+    say!("  sensitivity   {} (upper bound, vector contributions)", bound(claims.sensitivity, true));
 }
 
 /// How the user starts this program: a clone without an installation goes through cargo.

@@ -5,7 +5,9 @@ use crate::output::{answer, bound, print_json};
 use crate::verify::is_numpy;
 use antiphon::error::Error;
 use antiphon::linalg::dense;
-use antiphon::mechanism::Noise;
+use antiphon::mechanism::{Factorization, Noise, sensitivity_of};
+use antiphon::optimize::MAX_DENSE_STEPS;
+use antiphon::schema::Schema;
 use antiphon::sensitivity::{self, Bound, Kind, Sensitivity};
 use antiphon::{file, npy};
 use clap::Args;
@@ -81,7 +83,7 @@ impl SensitivityCommand {
     }
 
     #[allow(clippy::type_complexity)]
-    fn compute(&self) -> anyhow::Result<(Sensitivity, Option<Vec<Bound>>, antiphon::schema::Schema)> {
+    fn compute(&self) -> anyhow::Result<(Sensitivity, Option<Vec<Bound>>, Schema)> {
         if is_numpy(&self.file) {
             let m = npy::read(&self.file)?;
             let schema = self.schema.schema(Some(m.ncols()))?;
@@ -102,16 +104,22 @@ impl SensitivityCommand {
             return Err(Error::Unsupported("--gram is for .npy and .npz files".into()).into());
         }
         let mechanism = file::read(&self.file)?;
-        let Noise::Dense(noising) = &mechanism.noise else {
-            return Err(Error::Unsupported(
-                "an implicit mechanism has no matrix; `antiphon verify` derives its sensitivity".into(),
-            )
-            .into());
-        };
-        let schema = if self.schema.any() {
-            self.schema.schema(Some(noising.steps()))?
-        } else {
-            mechanism.schema.clone()
+        let steps = mechanism.schema.steps();
+        let schema =
+            if self.schema.any() { self.schema.schema(Some(steps))? } else { mechanism.schema.clone() };
+        let noising = match &mechanism.noise {
+            Noise::Dense(noising) => noising,
+            Noise::Structured(structured) => {
+                let factorization = structured.factorization(steps)?;
+                let found = sensitivity_of(&factorization, &schema)?;
+                return Ok((found, self.methods_of(&factorization, &schema)?, schema));
+            }
+            Noise::Implicit { .. } => {
+                return Err(Error::Unsupported(
+                    "an implicit mechanism has no matrix; `antiphon verify` derives its sensitivity".into(),
+                )
+                .into());
+            }
         };
         let whole = noising.sensitivity(&schema)?;
         let found = whole.sensitivity;
@@ -129,5 +137,24 @@ impl SensitivityCommand {
             None
         };
         Ok((found, methods, schema))
+    }
+
+    /// The methods of the paper for a mechanism from a formula, if they are asked for.
+    fn methods_of(
+        &self,
+        factorization: &dyn Factorization,
+        schema: &Schema,
+    ) -> antiphon::Result<Option<Vec<Bound>>> {
+        let steps = factorization.steps();
+        if !self.all_methods {
+            return Ok(None);
+        }
+        if steps > MAX_DENSE_STEPS {
+            return Err(Error::Unsupported(format!(
+                "--all-methods needs the whole gram matrix, which is too large for {steps} steps (at most {MAX_DENSE_STEPS})"
+            )));
+        }
+        let gram = dense::from_fn(steps, steps, |i, j| factorization.gram(i, j));
+        sensitivity::all_methods(&gram, schema).map(Some)
     }
 }

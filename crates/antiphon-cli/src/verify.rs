@@ -1,7 +1,6 @@
 //! `antiphon verify`.
 
 use crate::args::{SchemaArgs, WorkloadArgs};
-use crate::optimize::kind;
 use crate::output::{answer, figure, percent, print_json};
 use crate::progress::Watch;
 use antiphon::error::Error;
@@ -17,6 +16,9 @@ use std::process::ExitCode;
 ///
 /// A mechanism file (.safetensors) is checked against its own numbers: the sensitivity of the stored matrix, its loss,
 /// and the lower bound that the certificate proves. No stored figure is believed.
+///
+/// A mechanism from a formula (`antiphon make`) has no matrix in its file and is derived from its definition: as explicit
+/// matrices up to 2,000 steps, by the fast forms beyond.
 ///
 /// A foreign encoder C (.npy or .npz) needs to be told the participation and the workload:
 ///   antiphon verify C.npy --epochs 20 --steps-per-epoch 100
@@ -70,7 +72,7 @@ impl Verify {
         }
         let mechanism = file::read(&self.file)?;
         let about = About {
-            kind: kind(&mechanism),
+            kind: mechanism.noise.kind(),
             id: Some(file::id(&mechanism)),
             schema: mechanism.schema.clone(),
             workload: mechanism.workload.describe(),

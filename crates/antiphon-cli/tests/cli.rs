@@ -1,6 +1,7 @@
 //! The binary as a user meets it: results, messages, exit status, files.
 
 use antiphon::linalg::dense;
+use antiphon::mechanism::{Noise, Structured};
 use antiphon::npy;
 use assert_cmd::Command;
 use serde_json::Value;
@@ -90,6 +91,65 @@ fn a_mechanism_goes_around_the_house() {
 }
 
 #[test]
+fn a_mechanism_from_a_formula_goes_around_the_house() {
+    let folder = folder();
+    let run = "--epochs 4 --steps-per-epoch 10 --momentum 0.9";
+    for (family, kind) in
+        [("tree-online", "structured"), ("fft-optimal", "structured"), ("single-epoch", "dense")]
+    {
+        let line = format!("make {family} --stamps 3 {run} --json --output {family}.safetensors");
+        let made = json(folder.path(), &line, 0);
+        assert_eq!((made["name"].as_str(), made["kind"].as_str()), (Some(family), Some(kind)));
+        assert_eq!((&made["stamps"], &made["steps"]), (&3.into(), &40.into()));
+        let number = |name: &str| made[name].as_f64().unwrap_or_else(|| panic!("{name} in {made}"));
+        assert!((number("gap") - (number("loss") / number("lower_bound") - 1.0)).abs() < 1e-12);
+        assert!(number("rmse") > 0.0 && number("sensitivity") > 0.0 && number("seconds") > 0.0);
+
+        let verified = json(folder.path(), &format!("verify {family}.safetensors --json"), 0);
+        assert_eq!(
+            (&verified["ok"], &verified["id"], &verified["kind"]),
+            (&true.into(), &made["id"], &made["kind"])
+        );
+        assert!((verified["loss"].as_f64().unwrap() / number("loss") - 1.0).abs() < 1e-6);
+        let found = json(folder.path(), &format!("sensitivity {family}.safetensors --all-methods --json"), 0);
+        assert_eq!(found["kind"], "exact");
+        assert!(found["upper"].as_f64().unwrap() <= number("sensitivity"));
+
+        for matrix in ["C", "B", "X", "Cinv"] {
+            let line = format!("export {family}.safetensors --matrix {matrix} --output {matrix}.npy --force");
+            antiphon(folder.path(), &line).success();
+        }
+        let read = |name: &str| npy::read(&folder.path().join(name)).unwrap();
+        let (c, b, x, w) = (read("C.npy"), read("B.npy"), read("X.npy"), read("Cinv.npy"));
+        assert!(dense::squared_norm(&(&w * &c - dense::identity(40))) < 1e-20);
+        assert!(dense::squared_norm(&(dense::gram(&c) - &x)) < 1e-20);
+        let a = antiphon::workload::Workload::training(40, 0.9, None).unwrap().matrix();
+        assert!(dense::squared_norm(&(&b * &c - &a)) < 1e-16 * dense::squared_norm(&a));
+    }
+    // Without --output nothing is written, and it is said how to keep it.
+    let output =
+        antiphon(folder.path(), &format!("make identity {run}")).success().get_output().stdout.clone();
+    let text = String::from_utf8(output).unwrap();
+    assert!(text.contains(&format!("antiphon make identity {run} --output mechanism.safetensors")), "{text}");
+    // Another family under the same claims.
+    let path = folder.path().join("tree-online.safetensors");
+    let mut mechanism = antiphon::file::read(&path).unwrap();
+    let family = antiphon::mechanism::Family::Identity;
+    mechanism.noise = Noise::Structured(Structured { family, stamps: 3 });
+    antiphon::file::write(&path, &mechanism, true).unwrap();
+    assert_eq!(json(folder.path(), "verify tree-online.safetensors --json", 1)["ok"], false);
+    // One byte of the file.
+    let path = folder.path().join("fft-optimal.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let before = br#"stamps\":"#;
+    let at = bytes.windows(before.len()).position(|window| window == before).unwrap() + before.len();
+    assert_eq!(bytes[at], b'3');
+    bytes[at] = b'2';
+    std::fs::write(&path, bytes).unwrap();
+    assert!(message(folder.path(), "verify fft-optimal.safetensors", 2).contains("the file was changed"));
+}
+
+#[test]
 fn the_papers_counterexample() {
     let folder = folder();
     // Paper, "A counterexample for general C": signs give 1, vectors √1.125.
@@ -145,6 +205,11 @@ fn bad_input_is_named_with_range_and_value() {
         ("optimize --epochs 3 --steps-per-epoch 2 --output . --force", "is a folder"),
         ("optimize --epochs 3 --steps-per-epoch 2 --output /dev/null --force", "is not a regular file"),
         ("optimize --epochs 3 --steps-per-epoch 2 --output m.npy", "antiphon export"),
+        ("make fft --epochs 3 --steps-per-epoch 2 --stamps 7", "--stamps must be in 1..=6, got 7"),
+        ("make fft --epochs 3 --steps-per-epoch 2 --gap 2", "--gap must be in [1e-6, 1], got 2"),
+        ("make fft --steps 9 --min-separation 3 --max-participations 2", "exponentially many"),
+        ("make fft --epochs 3 --steps-per-epoch 2 --output m.npy", "antiphon export"),
+        ("make wavelet --epochs 3 --steps-per-epoch 2", "invalid value 'wavelet'"),
         ("verify missing.safetensors", "missing.safetensors"),
         ("verify junk.safetensors", "junk.safetensors"),
         ("sensitivity missing.npy --epochs 2 --steps-per-epoch 2", "missing.npy"),

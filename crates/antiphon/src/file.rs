@@ -34,7 +34,7 @@ const MAX_FILE: u64 = 16 << 30;
 type Contents = [Option<Vec<f64>>; 6];
 
 /// The SHA-256 that names a mechanism, in hexadecimal: of the noising matrix where there is one
-/// ([`NoisingMatrix::id`]), otherwise of all that the implicit description depends on.
+/// ([`NoisingMatrix::id`]), otherwise of all that the description depends on.
 pub fn id(mechanism: &Mechanism) -> String {
     match &mechanism.noise {
         Noise::Dense(noising_matrix) => noising_matrix.id(),
@@ -49,6 +49,17 @@ pub fn id(mechanism: &Mechanism) -> String {
                 blocks(numbers).for_each(|block| hash.update(block));
             }
             hash.update(squared_sensitivity.to_le_bytes());
+            hexadecimal(hash)
+        }
+        Noise::Structured(structured) => {
+            let mut hash = Sha256::new();
+            let (entry, rates, packed_workload) = describe(&mechanism.workload);
+            for text in [to_json(&mechanism.schema), to_json(&entry), to_json(structured)] {
+                hash.update(text);
+            }
+            for numbers in [rates, packed_workload].iter().flatten() {
+                blocks(numbers).for_each(|block| hash.update(block));
+            }
             hexadecimal(hash)
         }
     }
@@ -127,20 +138,29 @@ pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Mechanism, Malformed> {
             Workload::dense(dense::from_fn(steps, steps, entry))?
         }
     };
-    let noise = match (metadata.kind.as_str(), &metadata.squared_sensitivity) {
-        ("dense", None) => {
+    let noise = match (metadata.kind.as_str(), &metadata.squared_sensitivity, &metadata.structured) {
+        ("dense", None, None) => {
             let packed = tensors.take("noising_matrix", Some(triangle(steps)))?;
             Noise::Dense(NoisingMatrix::from_packed(steps, &packed)?)
         }
-        ("implicit", Some(squared_sensitivity)) => {
+        ("implicit", Some(squared_sensitivity), None) => {
             let nodes = tensors.take("nodes", None)?;
             let weights = tensors.take("weights", Some(nodes.len() as u128))?;
             let squared_sensitivity = number("squared_sensitivity", squared_sensitivity)?;
             Noise::Implicit { rule: Quadrature { nodes, weights }, squared_sensitivity }
         }
-        ("dense", Some(_)) => return refuse("a dense file has no squared_sensitivity"),
-        ("implicit", None) => return refuse("squared_sensitivity is missing"),
-        (kind, _) => return Err(Error::argument("kind", "dense or implicit", shown(kind)).into()),
+        ("structured", None, Some(structured)) => Noise::Structured(json("structured", structured)?),
+        ("implicit", None, _) => return refuse("squared_sensitivity is missing"),
+        ("structured", _, None) => return refuse("structured is missing"),
+        (kind @ ("dense" | "structured"), Some(_), _) => {
+            return refuse(format!("a {kind} file has no squared_sensitivity"));
+        }
+        (kind @ ("dense" | "implicit"), _, Some(_)) => {
+            return refuse(format!("a file of kind {kind} has no entry named structured"));
+        }
+        (kind, ..) => {
+            return Err(Error::argument("kind", "dense, implicit or structured", shown(kind)).into());
+        }
     };
     if let Some(name) = tensors.infos.keys().next() {
         return refuse(format!(
@@ -180,6 +200,7 @@ fn check(mechanism: &Mechanism) -> Result<()> {
             rule.check()?;
             positive("squared_sensitivity", *squared_sensitivity)?;
         }
+        Noise::Structured(structured) => structured.check(steps)?,
     }
     certificate.check(schema)?;
     positive("loss", claims.loss)?;
@@ -224,13 +245,17 @@ fn lay_out(mechanism: &Mechanism) -> Result<(Vec<u8>, Contents)> {
         dense::check_invertible_triangle(a, "the workload matrix")?;
     }
     let (entry, rates, packed_workload) = describe(workload);
-    let (kind, squared_sensitivity, nodes, weights, noising_matrix) = match noise {
-        Noise::Dense(w) => ("dense", None, None, None, Some(w.packed())),
-        Noise::Implicit { rule, squared_sensitivity } => {
-            let Quadrature { nodes, weights } = rule.clone();
-            ("implicit", Some(format!("{squared_sensitivity:?}")), Some(nodes), Some(weights), None)
+    let (mut squared_sensitivity, mut structured) = (None, None);
+    let (mut nodes, mut weights, mut noising_matrix) = (None, None, None);
+    match noise {
+        Noise::Dense(w) => noising_matrix = Some(w.packed()),
+        Noise::Implicit { rule, squared_sensitivity: squared } => {
+            squared_sensitivity = Some(format!("{squared:?}"));
+            nodes = Some(rule.nodes.clone());
+            weights = Some(rule.weights.clone());
         }
-    };
+        Noise::Structured(description) => structured = Some(to_json(description)),
+    }
     let certificate = Some(packed_certificate(certificate));
     let tensors = [certificate, rates, nodes, noising_matrix, weights, packed_workload];
     let mut header = Header {
@@ -238,13 +263,14 @@ fn lay_out(mechanism: &Mechanism) -> Result<(Vec<u8>, Contents)> {
             checksum: header::NO_CHECKSUM.into(),
             format: header::FORMAT.into(),
             format_version: header::FORMAT_VERSION.into(),
-            kind: kind.into(),
+            kind: noise.kind().into(),
             schema: to_json(schema),
             workload: to_json(&entry),
             loss: format!("{:?}", claims.loss),
             lower_bound: format!("{:?}", claims.lower_bound),
             sensitivity: format!("{:?}", claims.sensitivity),
             squared_sensitivity,
+            structured,
             id: id(mechanism),
             written_by: concat!("antiphon ", env!("CARGO_PKG_VERSION")).into(),
         },

@@ -24,7 +24,8 @@
 //! # }
 //! ```
 //!
-//! The rooms: [`schema`] and [`workload`] say what a run is; [`optimize`] makes a [`mechanism`]; [`mod@file`] keeps it;
+//! The rooms: [`schema`] and [`workload`] say what a run is; [`optimize`] makes the best [`mechanism`], [`make`] any other;
+//! [`mod@file`] keeps it;
 //! [`mod@verify`] distrusts it; [`sensitivity`] examines any matrix. The mathematics is in `docs/theory.md` of the
 //! repository, the words and letters in `NOTATION.md`.
 

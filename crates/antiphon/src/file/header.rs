@@ -46,6 +46,8 @@ pub struct Metadata {
     pub sensitivity: String,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub squared_sensitivity: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub structured: Option<String>,
     pub id: String,
     pub written_by: String,
 }

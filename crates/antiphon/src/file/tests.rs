@@ -1,9 +1,11 @@
 use super::*;
 use crate::linalg::dense::Matrix;
-use crate::mechanism::Certificate;
+use crate::mechanism::{Certificate, Family, Structured};
 use safetensors::SafeTensors;
 use std::fs;
 use tempfile::TempDir;
+
+mod structured;
 
 /// SplitMix64, for seeded tests.
 struct Seeded(u64);
@@ -32,7 +34,9 @@ fn triangular(n: usize, seeded: &mut Seeded) -> Matrix {
     dense::from_fn(n, n, entry)
 }
 
-fn mechanism(schema: Schema, workload: Workload, implicit: bool, seeded: &mut Seeded) -> Mechanism {
+const KINDS: [&str; 3] = ["dense", "implicit", "structured"];
+
+fn mechanism(schema: Schema, workload: Workload, kind: &str, seeded: &mut Seeded) -> Mechanism {
     let n = schema.steps();
     let lengths: Vec<usize> = schema.listed().unwrap().iter().map(Vec::len).collect();
     let mut factor = |k: usize| {
@@ -40,12 +44,16 @@ fn mechanism(schema: Schema, workload: Workload, implicit: bool, seeded: &mut Se
         (0..k * k).map(|e| l[(e / k, e % k)]).collect()
     };
     let certificate = Certificate { factors: lengths.into_iter().map(&mut factor).collect() };
-    let noise = match implicit {
-        true => Noise::Implicit {
+    let noise = match kind {
+        "implicit" => Noise::Implicit {
             rule: Quadrature::new(0.3, 1e5, 7).unwrap(),
             squared_sensitivity: seeded.uniform(),
         },
-        false => Noise::Dense(NoisingMatrix::new(triangular(n, seeded)).unwrap()),
+        "dense" => Noise::Dense(NoisingMatrix::new(triangular(n, seeded)).unwrap()),
+        _ => {
+            let family = Family::ALL[seeded.below(Family::ALL.len())];
+            Noise::Structured(Structured { family, stamps: 1 + seeded.below(n) })
+        }
     };
     let lower_bound = seeded.uniform();
     let loss = lower_bound * (1.0 + seeded.uniform() * 1e-9);
@@ -78,8 +86,8 @@ fn mechanisms() -> Vec<Mechanism> {
     let mut mechanisms = Vec::new();
     for schema in schemas {
         for workload in workloads(schema.steps(), seeded) {
-            for implicit in [false, true] {
-                mechanisms.push(mechanism(schema.clone(), workload.clone(), implicit, seeded));
+            for kind in KINDS {
+                mechanisms.push(mechanism(schema.clone(), workload.clone(), kind, seeded));
             }
         }
     }
@@ -92,13 +100,12 @@ fn encode(mechanism: &Mechanism) -> Vec<u8> {
     bytes
 }
 
-/// A dense and an implicit mechanism of six steps.
-fn pair() -> [Mechanism; 2] {
-    let build = |implicit| {
+/// A dense, an implicit and a structured mechanism of six steps.
+fn trio() -> [Mechanism; 3] {
+    KINDS.map(|kind| {
         let workload = Workload::training(6, 0.9, Some(vec![0.5; 6])).unwrap();
-        mechanism(Schema::epochs(3, 2).unwrap(), workload, implicit, &mut Seeded(2))
-    };
-    [build(false), build(true)]
+        mechanism(Schema::epochs(3, 2).unwrap(), workload, kind, &mut Seeded(2))
+    })
 }
 
 /// The bytes after a change to the header's JSON and to the data, with a checksum that fits: what a forger writes.
@@ -140,7 +147,7 @@ fn what_is_written_is_read_again() {
 
 #[test]
 fn the_safetensors_crate_reads_the_same_numbers() {
-    let [dense, implicit] = pair();
+    let [dense, implicit, structured] = trio();
     let bytes = encode(&dense);
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let Noise::Dense(w) = &dense.noise else { unreachable!() };
@@ -152,6 +159,12 @@ fn the_safetensors_crate_reads_the_same_numbers() {
     assert_eq!(header.metadata().as_ref().unwrap()["id"], w.id());
     let bytes = encode(&implicit);
     assert_eq!(SafeTensors::deserialize(&bytes).unwrap().len(), 4);
+    let bytes = encode(&structured);
+    assert_eq!(SafeTensors::deserialize(&bytes).unwrap().len(), 2); // certificate and learning rates
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let Noise::Structured(description) = &structured.noise else { unreachable!() };
+    let expected = format!(r#"{{"family":"{}","stamps":{}}}"#, description.family.name(), description.stamps);
+    assert_eq!(header.metadata().as_ref().unwrap()["structured"], expected);
 }
 
 #[test]
@@ -172,7 +185,7 @@ fn the_certificate_length_is_that_of_the_listed_patterns() {
 
 #[test]
 fn no_changed_byte_goes_unnoticed() {
-    for mechanism in pair() {
+    for mechanism in trio() {
         let mut bytes = encode(&mechanism);
         assert_eq!(from_bytes(&bytes).unwrap(), mechanism);
         for i in 0..bytes.len() {
@@ -187,7 +200,7 @@ fn no_changed_byte_goes_unnoticed() {
 
 #[test]
 fn no_truncation_and_no_extension_goes_unnoticed() {
-    for mechanism in pair() {
+    for mechanism in trio() {
         let mut bytes = encode(&mechanism);
         for length in 0..bytes.len() {
             assert!(from_bytes(&bytes[..length]).is_err(), "{length}");
@@ -199,7 +212,7 @@ fn no_truncation_and_no_extension_goes_unnoticed() {
 
 #[test]
 fn a_forged_claim_is_read_and_left_to_verify() {
-    let [dense, _] = pair();
+    let [dense, ..] = trio();
     let forged = from_bytes(&forge_metadata(&encode(&dense), "sensitivity", "0.5")).unwrap();
     let claims = Claims { sensitivity: 0.5, ..dense.claims };
     assert_eq!(forged, Mechanism { claims, ..dense });
@@ -208,12 +221,12 @@ fn a_forged_claim_is_read_and_left_to_verify() {
 #[test]
 fn lies_about_sizes_are_refused_before_anything_is_allocated() {
     let huge = 1usize << 28;
-    let rateless = |schema: Schema, implicit| {
+    let rateless = |schema: Schema, kind| {
         let workload = Workload::prefix_sum(schema.steps());
-        encode(&mechanism(schema, workload, implicit, &mut Seeded(3)))
+        encode(&mechanism(schema, workload, kind, &mut Seeded(3)))
     };
-    for implicit in [false, true] {
-        let bytes = rateless(Schema::epochs(3, 2).unwrap(), implicit);
+    for kind in KINDS {
+        let bytes = rateless(Schema::epochs(3, 2).unwrap(), kind);
         let lies = [
             Schema::single(huge).unwrap(),
             Schema::every_step(huge).unwrap(),
@@ -255,7 +268,7 @@ fn a_header_longer_than_the_file_or_the_limit_is_refused() {
 
 #[test]
 fn numbers_that_are_none_are_refused_by_name_and_index() {
-    for mechanism in pair() {
+    for mechanism in trio() {
         let bytes = encode(&mechanism);
         let (_, tensors) = lay_out(&mechanism).unwrap();
         let lengths: Vec<usize> = tensors.iter().map(|t| t.as_ref().map_or(0, Vec::len)).collect();
@@ -277,7 +290,7 @@ fn numbers_that_are_none_are_refused_by_name_and_index() {
 
 #[test]
 fn claims_that_cannot_be_true_are_refused() {
-    let bytes = encode(&pair()[1]);
+    let bytes = encode(&trio()[1]);
     for key in ["loss", "lower_bound", "sensitivity", "squared_sensitivity"] {
         for value in ["NaN", "inf", "0", "-1.0", "1e999"] {
             let message = reason(&forge_metadata(&bytes, key, value));
@@ -292,12 +305,12 @@ fn claims_that_cannot_be_true_are_refused() {
 
 #[test]
 fn another_matrix_needs_another_id() {
-    for mechanism in pair() {
+    for mechanism in trio() {
         let bytes = encode(&mechanism);
         let id = id(&mechanism).replace(|c: char| c.is_ascii_digit(), "a");
         assert!(reason(&forge_metadata(&bytes, "id", &id)).contains("does not hash to the id"));
         let bytes = forge(&bytes, |_, data| {
-            let last = data.len() - 8; // of the noising matrix, or of the weights
+            let last = data.len() - 8; // of the noising matrix, the weights or the learning rates
             data[last] ^= 1;
         });
         assert!(reason(&bytes).contains("does not hash to the id"), "{}", reason(&bytes));
@@ -306,7 +319,7 @@ fn another_matrix_needs_another_id() {
 
 #[test]
 fn tensors_are_exactly_those_of_the_format() {
-    let [dense, implicit] = pair().map(|mechanism| encode(&mechanism));
+    let [dense, implicit, structured] = trio().map(|mechanism| encode(&mechanism));
     let message = reason(&forge(&dense, |header, _| {
         header["noising_matrix"]["dtype"] = "I64".into();
     }));
@@ -324,6 +337,22 @@ fn tensors_are_exactly_those_of_the_format() {
     assert_eq!(message, "a dense file has no squared_sensitivity");
     let message = reason(&forge_metadata(&dense, "kind", "implicit"));
     assert_eq!(message, "squared_sensitivity is missing");
+    let message = reason(&forge_metadata(&structured, "kind", "implicit"));
+    assert_eq!(message, "squared_sensitivity is missing");
+    let message = reason(&forge_metadata(&structured, "kind", "dense"));
+    assert_eq!(message, "a file of kind dense has no entry named structured");
+    let message = reason(&forge_metadata(&structured, "squared_sensitivity", "1.0"));
+    assert_eq!(message, "a structured file has no squared_sensitivity");
+    let message = reason(&forge_metadata(&implicit, "structured", "{}"));
+    assert_eq!(message, "a file of kind implicit has no entry named structured");
+    let message = reason(&forge(&structured, |header, _| {
+        header["__metadata__"].as_object_mut().unwrap().remove("structured");
+    }));
+    assert_eq!(message, "structured is missing");
+    let message = reason(&forge(&structured, |header, _| header["noising_matrix"] = empty.clone()));
+    assert!(message.starts_with("the tensor noising_matrix does not belong into a file of kind structured"));
+    let message = reason(&forge_metadata(&structured, "kind", "sparse"));
+    assert_eq!(message, "kind must be dense, implicit or structured, got sparse");
     let message = reason(&forge_metadata(&dense, "workload", r#"{"kind":"dense"}"#));
     assert_eq!(message, "the tensor workload is missing");
     let overlapping = [0, 168].into();
@@ -333,7 +362,7 @@ fn tensors_are_exactly_those_of_the_format() {
 
 #[test]
 fn other_files_and_other_versions_are_told_apart() {
-    let [dense, _] = pair().map(|mechanism| encode(&mechanism));
+    let [dense, ..] = trio().map(|mechanism| encode(&mechanism));
     assert!(reason(b"").contains("fewer than 8 bytes"));
     assert!(reason(b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'").contains("the length of the header"));
     let foreign = br#"{"w":{"dtype":"F64","shape":[0],"data_offsets":[0,0]}}"#;
@@ -352,15 +381,17 @@ fn other_files_and_other_versions_are_told_apart() {
 fn a_file_that_exists_is_replaced_only_on_demand() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("m.safetensors");
-    let [dense, implicit] = pair();
+    let [dense, implicit, structured] = trio();
     fs::write(&path, "precious").unwrap();
     let message = write(&path, &dense, false).unwrap_err().to_string();
     assert_eq!(message, format!("{}: exists; use --force to replace it", path.display()));
     assert_eq!(fs::read(&path).unwrap(), b"precious");
     write(&path, &dense, true).unwrap();
     assert_eq!(read(&path).unwrap(), dense);
-    write(&path, &implicit, true).unwrap();
-    assert_eq!(read(&path).unwrap(), implicit);
+    for other in [implicit, structured] {
+        write(&path, &other, true).unwrap();
+        assert_eq!(read(&path).unwrap(), other);
+    }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
@@ -369,7 +400,7 @@ fn a_failure_leaves_nothing_behind() {
     let directory = TempDir::new().unwrap();
     let target = directory.path().join("occupied");
     fs::create_dir(&target).unwrap(); // a folder is not replaced by a file
-    let [dense, _] = pair();
+    let [dense, ..] = trio();
     assert!(matches!(write(&target, &dense, true), Err(Error::File { .. })));
     assert!(matches!(write(&target, &dense, false), Err(Error::File { .. })));
     let nowhere = directory.path().join("none").join("m.safetensors");
@@ -392,7 +423,7 @@ fn a_mechanism_that_could_not_be_read_is_not_written() {
         |m| m.schema = Schema::FixedOrder { steps: 6, steps_per_epoch: 0, max_participations: 1 },
     ];
     for breakage in breakages {
-        let [mut mechanism, _] = pair();
+        let [mut mechanism, ..] = trio();
         breakage(&mut mechanism);
         assert!(write(&path, &mechanism, false).is_err());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);

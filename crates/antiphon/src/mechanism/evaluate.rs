@@ -47,18 +47,28 @@ pub fn evaluate(
     schema: &Schema,
     workload: &Workload,
 ) -> Result<Evaluation> {
-    let n = factorization.steps();
-    for (name, steps) in [("the schema", schema.steps()), ("the workload", workload.steps())] {
-        if steps != n {
-            let allowed = format!("for {n} steps, as the factorization is");
-            return Err(Error::argument(name, allowed, format!("{steps} steps")));
-        }
-    }
+    let sensitivity = sensitivity_of(factorization, schema)?;
+    check_steps(factorization, "the workload", workload.steps())?;
     let entry = |i: usize, j: usize| factorization.gram(i, j);
     let entries = Entries { entry: &entry, error: factorization.gram_error() };
-    let sensitivity = sensitivity::sensitivity_of_entries(entries, schema)?;
     let spectral_bound = sensitivity::spectral_bound_of_entries(entries, schema)?;
     let scale = sensitivity.upper * sensitivity.upper;
     let variances = factorization.variances(workload).iter().map(|v| v * scale).collect();
     Ok(Evaluation { sensitivity, spectral_bound, variances, cost: factorization.cost() })
+}
+
+/// The sensitivity of C alone, under any schema of as many steps.
+pub fn sensitivity_of(factorization: &dyn Factorization, schema: &Schema) -> Result<Sensitivity> {
+    check_steps(factorization, "the schema", schema.steps())?;
+    let entry = |i: usize, j: usize| factorization.gram(i, j);
+    let entries = Entries { entry: &entry, error: factorization.gram_error() };
+    sensitivity::sensitivity_of_entries(entries, schema)
+}
+
+fn check_steps(factorization: &dyn Factorization, name: &str, steps: usize) -> Result<()> {
+    let n = factorization.steps();
+    if steps == n {
+        return Ok(());
+    }
+    Err(Error::argument(name, format!("for {n} steps, as the factorization is"), format!("{steps} steps")))
 }

@@ -69,12 +69,41 @@ pub fn variances_by_columns<F: Factorization + ?Sized>(factorization: &F, worklo
     let (n, inputs) = (factorization.steps(), factorization.inputs());
     let mut variances = vec![0.0; n];
     for first in (0..inputs).step_by(TILE) {
-        let width = TILE.min(inputs - first);
-        let units = dense::from_fn(inputs, width, |i, j| f64::from(i == first + j));
-        let columns = workload.apply(&factorization.noise(&units));
+        let columns = workload.apply(&factorization.noise(&units(inputs, first)));
         add_squares(&mut variances, &columns);
     }
     variances
+}
+
+/// Columns `first..` of the identity, one tile of them.
+fn units(n: usize, first: usize) -> Matrix {
+    dense::from_fn(n, TILE.min(n - first), |i, j| f64::from(i == first + j))
+}
+
+/// C, written out: inputs × n numbers.
+pub fn encoder_matrix(factorization: &dyn Factorization) -> Matrix {
+    let n = factorization.steps();
+    let mut c = Matrix::zeros(factorization.inputs(), n);
+    for first in (0..n).step_by(TILE) {
+        let tile = factorization.encode(&units(n, first));
+        for j in 0..tile.ncols() {
+            c.col_as_slice_mut(first + j).copy_from_slice(tile.col_as_slice(j));
+        }
+    }
+    c
+}
+
+/// W, written out: n × inputs numbers.
+pub fn noising_matrix(factorization: &dyn Factorization) -> Matrix {
+    let n = factorization.steps();
+    let mut w = Matrix::zeros(n, factorization.inputs());
+    for first in (0..n).step_by(TILE) {
+        let tile = factorization.noise_transpose(&units(n, first));
+        for j in 0..tile.ncols() {
+            tile.col_as_slice(j).iter().enumerate().for_each(|(i, x)| w[(first + j, i)] = *x);
+        }
+    }
+    w
 }
 
 /// Adds the squared norm of every row.

@@ -21,7 +21,7 @@ pub mod structured;
 pub mod tree;
 
 pub use dense::{DenseFactorization, NoisingMatrix, SensitivityOfInverse};
-pub use evaluate::{Evaluation, evaluate};
+pub use evaluate::{Evaluation, evaluate, sensitivity_of};
 pub use factorization::{Cost, Factorization};
 pub use stamp::Stamped;
 pub use structured::{Family, Structured};
@@ -46,7 +46,7 @@ pub struct Mechanism {
     pub claims: Claims,
 }
 
-/// The two ways in which a mechanism is given.
+/// The three ways in which a mechanism is given.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Noise {
     /// Row t of C⁻¹Z is the noise of step t.
@@ -59,6 +59,19 @@ pub enum Noise {
         /// s², an upper bound on the squared sensitivity of the sum.
         squared_sensitivity: f64,
     },
+    /// Row t of WZ is the noise of step t, with W from a formula (docs/FORMAT.md). Nothing is stored but its name.
+    Structured(Structured),
+}
+
+impl Noise {
+    /// The name of the way, as files and the command line have it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Noise::Dense(_) => "dense",
+            Noise::Implicit { .. } => "implicit",
+            Noise::Structured(_) => "structured",
+        }
+    }
 }
 
 /// A dual feasible U = Σ_π E_π L_π L_πᵀ E_πᵀ, given by one lower triangular factor per participation pattern, in the

@@ -31,11 +31,17 @@ struct Part {
     input: usize,
 }
 
+/// Refuses a number of stamps that so many steps cannot have.
+pub fn check(steps: usize, stamps: usize) -> Result<()> {
+    match (1..=steps).contains(&stamps) {
+        true => Ok(()),
+        false => Err(Error::argument("stamps", format!("in 1..={steps}"), stamps)),
+    }
+}
+
 /// The lengths of `stamps` stamps over so many steps: all equal, or the first ones longer by one.
 pub fn lengths(steps: usize, stamps: usize) -> Result<Vec<usize>> {
-    if !(1..=steps).contains(&stamps) {
-        return Err(Error::argument("stamps", format!("in 1..={steps}"), stamps));
-    }
+    check(steps, stamps)?;
     let (length, longer) = (steps / stamps, steps % stamps);
     Ok((0..stamps).map(|i| length + usize::from(i < longer)).collect())
 }
@@ -196,10 +202,10 @@ impl Factorization for Stamped {
         cost.stream_flops_per_step = mean(&|cost| cost.stream_flops_per_step);
         cost.stream_gaussians_per_step = mean(&|cost| cost.stream_gaussians_per_step);
         cost.ahead_flops_per_step = mean(&|cost| cost.ahead_flops_per_step);
-        if let Some(last) = self.parts.last().map(|part| &part.factorization) {
-            if last.steps() != self.parts[0].factorization.steps() {
-                cost.coefficient_bytes += last.cost().coefficient_bytes;
-            }
+        if let Some(last) = self.parts.last().map(|part| &part.factorization)
+            && last.steps() != self.parts[0].factorization.steps()
+        {
+            cost.coefficient_bytes += last.cost().coefficient_bytes;
         }
         cost
     }

@@ -2,7 +2,7 @@
 
 use super::fft::{Fft, FftOptimal};
 use super::identity::Identity;
-use super::stamp::{Shared, Stamped};
+use super::stamp::{self, Shared, Stamped};
 use super::tree::{OnlineTree, Tree};
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -71,6 +71,19 @@ pub struct Structured {
 }
 
 impl Structured {
+    /// In words, for people: `tree-online, 10 stamps`.
+    pub fn describe(&self) -> String {
+        match self.stamps {
+            1 => self.family.name().into(),
+            stamps => format!("{}, {stamps} stamps", self.family.name()),
+        }
+    }
+
+    /// Refuses a number of stamps that so many steps cannot have.
+    pub fn check(&self, steps: usize) -> Result<()> {
+        stamp::check(steps, self.stamps)
+    }
+
     /// The factorization over so many steps.
     pub fn factorization(&self, steps: usize) -> Result<Stamped> {
         Stamped::new(steps, self.stamps, |length| self.family.factorization(length))

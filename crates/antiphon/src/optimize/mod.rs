@@ -23,7 +23,7 @@ pub mod rounding;
 pub mod variants;
 
 use crate::error::{Error, Result};
-use crate::mechanism::Mechanism;
+use crate::mechanism::{Certificate, Mechanism};
 use crate::schema::Schema;
 use crate::workload::Workload;
 use serde::Serialize;
@@ -122,6 +122,27 @@ pub fn optimize(
     let route = climb.route();
     let (mechanism, iterations) = climb.run()?;
     Ok(Optimized { mechanism, route, iterations, elapsed: start.elapsed() })
+}
+
+/// A certificate for a schema and a workload, of whatever mechanism reaches the gap, and the lower bound that it
+/// proves: in linear time where that is possible.
+pub fn certificate(
+    schema: &Schema,
+    workload: &Workload,
+    gap: f64,
+    observer: Observer<'_>,
+) -> Result<(Certificate, f64)> {
+    let n = schema.steps();
+    let implicit = workload.steps() == n && resolvent::Resolvent::new(schema, workload).is_some();
+    if n > MAX_DENSE_STEPS && !implicit && !matches!(schema, Schema::MinSeparation { .. }) {
+        return Err(Error::Unsupported(format!(
+            "{n} steps are too many for a certificate of this kind (at most {MAX_DENSE_STEPS}): longer runs need fixed \
+             epoch order and a prefix-sum, momentum or learning-rate workload"
+        )));
+    }
+    let params = Params { gap, implicit, ..Params::default() };
+    let Mechanism { certificate, claims, .. } = optimize(schema, workload, &params, observer)?.mechanism;
+    Ok((certificate, claims.lower_bound))
 }
 
 fn check(schema: &Schema, workload: &Workload, params: &Params) -> Result<()> {
