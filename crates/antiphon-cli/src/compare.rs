@@ -17,7 +17,7 @@ use std::time::Instant;
 /// the number of stamps (repetitions) that suits it best, under the same participation and workload.
 ///
 /// Columns: `error` is the root mean squared error per iterate at noise multiplier 1; `over best` how far the loss can
-/// be above that of any mechanism, at most; `memory` rows of noise that are kept while training, of as many numbers as
+/// be above that of any mechanism, at most; `spectral` the paper's bound on the sensitivity; `memory` rows of noise that are kept while training, of as many numbers as
 /// the model has parameters; `flops` operations per step and parameter.
 ///
 /// Examples:
@@ -107,8 +107,18 @@ pub fn print(schema: &Schema, workload: &Workload, comparison: &Comparison, para
         None => say!("No lower bound on the loss is known for this participation."),
     }
     say!("");
-    let header =
-        ["mechanism", "loss", "error", "over best", "sensitivity", "max variance", "memory", "flops", "time"];
+    let header = [
+        "mechanism",
+        "loss",
+        "error",
+        "over best",
+        "sensitivity",
+        "spectral",
+        "max variance",
+        "memory",
+        "flops",
+        "time",
+    ];
     let rows = comparison.candidates.iter().map(|candidate| row(candidate, params));
     table(&header.map(String::from), &rows.collect::<Vec<_>>());
     for (choice, reason) in &comparison.left_out {
@@ -117,7 +127,7 @@ pub fn print(schema: &Schema, workload: &Workload, comparison: &Comparison, para
     say!("");
 }
 
-fn row(candidate: &Candidate, params: Option<u64>) -> [String; 9] {
+fn row(candidate: &Candidate, params: Option<u64>) -> [String; 10] {
     let cost = candidate.cost;
     let memory = match (cost, params) {
         (None, _) => "-".into(),
@@ -134,6 +144,7 @@ fn row(candidate: &Candidate, params: Option<u64>) -> [String; 9] {
             candidate.sensitivity,
             if candidate.sensitivity_kind == Kind::Exact { "" } else { " (≤)" }
         ),
+        candidate.sensitivity_spectral.map_or("-".into(), |bound| format!("{bound:.5}")),
         candidate.max_variance.map_or("-".into(), |v| format!("{v:.4e}")),
         memory,
         cost.map_or("-".into(), |cost| format!("{:.0}", cost.stream_flops_per_step)),

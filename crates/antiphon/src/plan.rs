@@ -225,7 +225,7 @@ pub fn compare(
 /// The numbers of stamps that are tried: all divisors of n, so that stamps are equally long; where there are few, some
 /// others as well.
 pub fn stamp_counts(steps: usize) -> Vec<usize> {
-    let small = (1..).take_while(|d| d * d <= steps).filter(|d| steps % d == 0);
+    let small = (1..).take_while(|d| d * d <= steps).filter(|d| steps.is_multiple_of(*d));
     let mut counts: Vec<usize> = small.flat_map(|d| [d, steps / d]).collect();
     if counts.len() < 10 {
         let ladder = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];

@@ -1,5 +1,4 @@
-//! Every mechanism against its definition: explicit matrices, built here from the paper's formulas and from nothing
-//! else, and compared with the fast forms of the library.
+//! Every mechanism against its definition: the fast forms of the library and explicit matrices, which share no code.
 
 use antiphon::linalg::dense::{self, Matrix};
 use antiphon::mechanism::factorization::variances_by_columns;
@@ -12,111 +11,17 @@ use antiphon::mechanism::{
 use antiphon::optimize::{Params, optimize};
 use antiphon::schema::Schema;
 use antiphon::sensitivity;
+use antiphon::verify::definitions;
 use antiphon::workload::{Cooldown, Workload};
 use proptest::prelude::*;
 use std::f64::consts::PI;
 use std::sync::Arc;
 
-/// The rows of the tree over n steps: all nodes of the complete tree that hold a step, level by level.
-fn tree_encoder(n: usize) -> Matrix {
-    let mut rows: Vec<Vec<f64>> = Vec::new();
-    let mut size = 1;
-    while size <= n.next_power_of_two() {
-        for first in (0..n).step_by(size) {
-            rows.push((0..n).map(|i| f64::from(first <= i && i < first + size)).collect());
-        }
-        size *= 2;
-    }
-    dense::from_fn(rows.len(), n, |i, j| rows[i][j])
-}
-
-/// Honaker's estimator from below for prefix sums (paper, appendix on tree completion): the sum at a node of height l
-/// is the average of the sums over the levels j below it, with weights 2^−j; a prefix sum is that of the subtrees of
-/// its binary digits; the last one is the root of the completed tree; columns of virtual nodes are left out.
-fn online_decoder(n: usize) -> Matrix {
-    let complete = n.next_power_of_two();
-    let levels = complete.trailing_zeros() as usize + 1;
-    let offset: Vec<usize> = (0..=levels)
-        .scan(0, |sum, l| {
-            let at = *sum;
-            *sum += n.div_ceil(1 << l);
-            Some(at)
-        })
-        .collect();
-    let mut b = Matrix::zeros(n, offset[levels]);
-    for t in 0..n {
-        let steps = if t + 1 == n { complete } else { t + 1 };
-        let mut first = 0;
-        for height in (0..levels).rev().filter(|l| (steps >> l) & 1 == 1) {
-            let total: f64 = (0..=height).map(|j| 0.5f64.powi(j as i32)).sum();
-            for j in 0..=height {
-                let level = height - j;
-                for node in (first >> level)..((first + (1 << height)) >> level) {
-                    if node < n.div_ceil(1 << level) {
-                        b[(t, offset[level] + node)] += 0.5f64.powi(j as i32) / total;
-                    }
-                }
-            }
-            first += 1 << height;
-        }
-    }
-    b
-}
-
-/// F*·√v̂·F as an explicit 2n×2n matrix: the circulant with first column y = IDFT(√v̂), summed term by term.
-fn fft_root(n: usize) -> Matrix {
-    let size = 2 * n;
-    let y: Vec<f64> = (0..size)
-        .map(|a| {
-            let mut sum = (n as f64).sqrt();
-            for k in (1..size).step_by(2) {
-                // v̂ = 1 − i·cot: its root has modulus |v̂|^½ and half the angle.
-                let angle = PI * k as f64 / size as f64;
-                let (modulus, half) = (1.0 / angle.sin(), -(1.0 / angle.tan()).atan() / 2.0);
-                let turn = 2.0 * PI * ((k * a) % size) as f64 / size as f64;
-                sum += modulus.sqrt() * (half + turn).cos();
-            }
-            sum / size as f64
-        })
-        .collect();
-    dense::from_fn(size, size, |i, j| y[(size + i - j) % size])
-}
-
-/// C and W of one stamp, from the definitions.
-fn explicit(family: Family, n: usize) -> (Matrix, Matrix) {
-    let difference = dense::from_fn(n, n, |i, j| match i.checked_sub(j) {
-        Some(0) => 1.0,
-        Some(1) => -1.0,
-        _ => 0.0,
-    });
-    match family {
-        Family::Identity => (dense::identity(n), dense::identity(n)),
-        Family::TreeOnline => (tree_encoder(n), &difference * &online_decoder(n)),
-        Family::TreeOptimal => {
-            let c = tree_encoder(n);
-            let w = pseudo_inverse(&c);
-            (c, w)
-        }
-        Family::Fft => {
-            let root = fft_root(n);
-            let b = dense::from_fn(n, 2 * n, |i, j| root[(i, j)]);
-            (dense::from_fn(2 * n, n, |i, j| root[(i, j)]), &difference * &b)
-        }
-        Family::FftOptimal => {
-            let root = fft_root(n);
-            let c = dense::from_fn(2 * n, n, |i, j| root[(i, j)]);
-            let w = pseudo_inverse(&c);
-            (c, w)
-        }
-    }
-}
-
-/// C⁺ = (CᵀC)⁻¹Cᵀ by a dense Cholesky factorization.
-fn pseudo_inverse(c: &Matrix) -> Matrix {
-    let mut l = dense::gram(c);
-    dense::cholesky_in_place(&mut l).unwrap();
-    let inverse = dense::lower_inverse(&l).unwrap();
-    &dense::gram(&inverse) * c.transpose()
+/// C and W, written out entry by entry from their definitions.
+fn explicit(family: Family, n: usize, stamps: usize) -> (Matrix, Matrix) {
+    let definitions::Explicit { encoder, noising, .. } =
+        definitions::explicit(Structured { family, stamps }, n).unwrap();
+    (encoder, noising)
 }
 
 /// A ⊕ B ⊕ …
@@ -134,13 +39,6 @@ fn block_diagonal(blocks: &[Matrix]) -> Matrix {
         (row, column) = (row + block.nrows(), column + block.ncols());
     }
     out
-}
-
-fn explicit_stamped(family: Family, n: usize, stamps: usize) -> (Matrix, Matrix) {
-    let parts: Vec<(Matrix, Matrix)> =
-        lengths(n, stamps).unwrap().into_iter().map(|length| explicit(family, length)).collect();
-    let (c, w): (Vec<Matrix>, Vec<Matrix>) = parts.into_iter().unzip();
-    (block_diagonal(&c), block_diagonal(&w))
 }
 
 fn largest_difference(a: &Matrix, b: &Matrix) -> f64 {
@@ -183,7 +81,7 @@ proptest! {
     ) {
         let stamps = stamps.min(n);
         let fast = Structured { family, stamps }.factorization(n).unwrap();
-        let (c, w) = explicit_stamped(family, n, stamps);
+        let (c, w) = explicit(family, n, stamps);
         let (unit, inputs) = (dense::identity(n), dense::identity(fast.inputs()));
         let encoder = fast.encode(&unit);
         prop_assert!(largest_difference(&encoder, &c) < 1e-11);
@@ -216,7 +114,7 @@ proptest! {
         let schema = Schema::epochs(epochs, b).unwrap();
         let n = schema.steps();
         let stamps = stamps.min(n);
-        let (c, w) = explicit_stamped(family, n, stamps);
+        let (c, w) = explicit(family, n, stamps);
         let workload = workload(kind, n);
         let fast = Structured { family, stamps }.factorization(n).unwrap();
         let found = evaluate(&fast, &schema, &workload).unwrap();
@@ -236,7 +134,7 @@ proptest! {
     fn the_online_tree_streams_its_matrix(n in 1usize..300, d in 1usize..4) {
         let tree = OnlineTree::new(n);
         let z = dense::from_fn(tree.inputs(), d, |i, j| ((7 * i + 3 * j) as f64).sin());
-        let matrix = &explicit(Family::TreeOnline, n).1 * &z;
+        let matrix = &explicit(Family::TreeOnline, n, 1).1 * &z;
         let mut stream = tree.stream();
         let mut asked = vec![0; tree.inputs()];
         let mut row = vec![0.0; d];
@@ -262,7 +160,7 @@ proptest! {
 fn stamps_restart_prefix_sums() {
     for family in Family::ALL {
         let (length, stamps) = (11, 3);
-        let (_, w) = explicit(family, length);
+        let (_, w) = explicit(family, length, 1);
         let b = Workload::prefix_sum(length).apply(&w);
         let columns = b.ncols();
         let restarted = dense::from_fn(length * stamps, columns * stamps, |i, j| {
@@ -283,7 +181,7 @@ fn stamps_restart_prefix_sums() {
 #[test]
 fn the_fft_decoder_is_the_pseudo_inverse() {
     for n in [1, 2, 3, 17, 128, 211, 300] {
-        let (_, slow) = explicit(Family::FftOptimal, n);
+        let (_, slow) = explicit(Family::FftOptimal, n, 1);
         let fast = FftOptimal::new(n).unwrap();
         let noise = fast.noise(&dense::identity(2 * n));
         let difference = largest_difference(&noise, &slow);
@@ -357,7 +255,7 @@ fn the_allowance_covers_the_transform() {
 #[test]
 fn the_fft_mechanisms_error_and_privacy() {
     let (n, rho, kappa) = (100, 0.5, 1.0);
-    let (c, w) = explicit(Family::Fft, n);
+    let (c, w) = explicit(Family::Fft, n, 1);
     let b = Workload::prefix_sum(n).apply(&w);
     let variance = fft::noise_variance(n, rho, kappa);
     // One participation: ρ = sens²/(2σ²).
@@ -398,7 +296,7 @@ fn mechanisms_under_minimum_separation() {
     for family in Family::ALL {
         let fast = Structured { family, stamps: 2 }.factorization(24).unwrap();
         let found = evaluate(&fast, &schema, &Workload::prefix_sum(24)).unwrap();
-        let (c, _) = explicit_stamped(family, 24, 2);
+        let (c, _) = explicit(family, 24, 2);
         let truth = sensitivity::sensitivity_of_encoder(&c, &schema).unwrap();
         assert!(found.sensitivity.upper >= truth.lower && found.spectral_bound.is_none());
         assert!((found.sensitivity.upper / truth.upper - 1.0).abs() < 1e-9, "{family:?}");

@@ -167,7 +167,8 @@ impl Factorization for DenseFactorization {
             stream_memory_rows: 1, // earlier rows of Z are drawn again from the key
             stream_flops_per_step: n + 1.0,
             stream_gaussians_per_step: (n + 1.0) / 2.0,
-            ahead_flops_per_step: n + 1.0,
+            pregenerate_memory_rows: self.steps(), // a column of Z
+            pregenerate_flops_per_step: n + 1.0,
             coefficient_bytes: 4 * self.steps() * (self.steps() + 1),
         }
     }

@@ -54,9 +54,11 @@ pub struct Cost {
     /// Gaussians per step and coordinate when noise is drawn while training, on average; those drawn again from the key
     /// count each time.
     pub stream_gaussians_per_step: f64,
-    /// Floating-point operations per step and coordinate when all noise is drawn before training, on average. The
-    /// noise itself, one row per step, then waits on a disk.
-    pub ahead_flops_per_step: f64,
+    /// Numbers per coordinate that are kept while all noise is drawn before training. The noise itself, one row per
+    /// step, goes to a disk.
+    pub pregenerate_memory_rows: usize,
+    /// Floating-point operations per step and coordinate when all noise is drawn before training, on average.
+    pub pregenerate_flops_per_step: f64,
     /// Bytes for the mechanism's own coefficients, whatever the size of the model.
     pub coefficient_bytes: usize,
 }

@@ -72,7 +72,8 @@ impl Encoder {
             stream_memory_rows: self.steps, // every step's noise depends on all of Z
             stream_flops_per_step: flops,
             stream_gaussians_per_step: 2.0,
-            ahead_flops_per_step: flops,
+            pregenerate_memory_rows: 2 * self.steps, // Z, transformed in place: two columns as one complex one
+            pregenerate_flops_per_step: flops,
             coefficient_bytes: 16 * 2 * self.steps,
         }
     }
@@ -269,6 +270,7 @@ impl Factorization for FftOptimal {
     fn cost(&self) -> Cost {
         let mut cost = self.encoder.cost(10.0); // two for Cᵀ, eight for the formula of Gohberg and Semencul
         cost.coefficient_bytes *= 3;
+        cost.pregenerate_memory_rows = 5 * self.steps(); // the argument, its padded copy and a product
         cost
     }
 }

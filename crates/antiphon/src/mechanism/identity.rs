@@ -61,7 +61,8 @@ impl Factorization for Identity {
             stream_memory_rows: 1,
             stream_flops_per_step: 0.0,
             stream_gaussians_per_step: 1.0,
-            ahead_flops_per_step: 0.0,
+            pregenerate_memory_rows: 1,
+            pregenerate_flops_per_step: 0.0,
             coefficient_bytes: 0,
         }
     }

@@ -201,7 +201,7 @@ impl Factorization for Stamped {
         };
         cost.stream_flops_per_step = mean(&|cost| cost.stream_flops_per_step);
         cost.stream_gaussians_per_step = mean(&|cost| cost.stream_gaussians_per_step);
-        cost.ahead_flops_per_step = mean(&|cost| cost.ahead_flops_per_step);
+        cost.pregenerate_flops_per_step = mean(&|cost| cost.pregenerate_flops_per_step);
         if let Some(last) = self.parts.last().map(|part| &part.factorization)
             && last.steps() != self.parts[0].factorization.steps()
         {

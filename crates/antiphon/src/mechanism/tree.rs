@@ -199,7 +199,8 @@ impl Factorization for Tree {
             stream_memory_rows: self.steps(), // every step's noise depends on every node
             stream_flops_per_step: 14.0,
             stream_gaussians_per_step: self.inputs() as f64 / self.steps() as f64,
-            ahead_flops_per_step: 14.0,
+            pregenerate_memory_rows: 4 * self.inputs(), // Z and three numbers per node
+            pregenerate_flops_per_step: 14.0,
             coefficient_bytes: 8 * self.inputs(),
         }
     }
@@ -376,7 +377,8 @@ impl Factorization for OnlineTree {
             stream_memory_rows: self.shape.height() + 2, // the estimates, and the one in the making
             stream_flops_per_step: 6.0,
             stream_gaussians_per_step: self.inputs() as f64 / self.steps() as f64,
-            ahead_flops_per_step: 6.0,
+            pregenerate_memory_rows: self.shape.height() + 2,
+            pregenerate_flops_per_step: 6.0,
             coefficient_bytes: 0,
         }
     }

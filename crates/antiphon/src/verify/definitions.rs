@@ -164,30 +164,6 @@ fn block_diagonal<'a>(blocks: impl Iterator<Item = &'a Matrix> + Clone) -> Matri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanism::factorization::{encoder_matrix, noising_matrix};
-
-    fn difference(a: &Matrix, b: &Matrix) -> f64 {
-        assert_eq!((a.nrows(), a.ncols()), (b.nrows(), b.ncols()));
-        dense::squared_norm(&(a - b)).sqrt()
-    }
-
-    #[test]
-    fn the_definitions_are_the_fast_forms_written_out() {
-        for family in Family::ALL {
-            for n in [1, 2, 3, 4, 7, 8, 13, 32, 61, 100] {
-                for stamps in [1, 2, 3, 5, n].into_iter().filter(|stamps| *stamps <= n) {
-                    let structured = Structured { family, stamps };
-                    let slow = explicit(structured, n).unwrap();
-                    let fast = structured.factorization(n).unwrap();
-                    let name = format!("{} over {n} steps", structured.describe());
-                    assert!(difference(&slow.encoder, &encoder_matrix(&fast)) < 1e-12, "{name}: C");
-                    assert!(difference(&slow.noising, &noising_matrix(&fast)) < 1e-11, "{name}: W");
-                    let unit = &slow.noising * &slow.encoder;
-                    assert!(difference(&unit, &dense::identity(n)) < 1e-12, "{name}: W·C");
-                }
-            }
-        }
-    }
 
     #[test]
     fn the_tree_of_five_steps_by_hand() {
