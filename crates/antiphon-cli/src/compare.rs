@@ -132,7 +132,7 @@ fn row(candidate: &Candidate, params: Option<u64>) -> [String; 10] {
     let memory = match (cost, params) {
         (None, _) => "-".into(),
         (Some(cost), None) => format!("{} row{}", cost.stream_memory_rows, plural(cost.stream_memory_rows)),
-        (Some(_), Some(params)) => candidate.stream_bytes(params).map_or("-".into(), antiphon::plan::size),
+        (Some(_), Some(params)) => candidate.stream_bytes(params).map_or("-".into(), crate::output::size),
     };
     [
         candidate.title(),

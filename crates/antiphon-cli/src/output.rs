@@ -153,6 +153,16 @@ pub fn bound(x: f64, upper: bool) -> String {
     }
 }
 
+/// Bytes for people.
+pub fn size(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let power = bytes.max(1).ilog2() / 10;
+    match power {
+        0 => format!("{bytes} bytes"),
+        _ => format!("{:.1} {}", bytes as f64 / (1u64 << (10 * power)) as f64, units[power as usize]),
+    }
+}
+
 /// A gap as a percentage with two significant digits, rounded up.
 pub fn percent(gap: f64) -> String {
     let percent = (gap * 100.0).max(0.0);
@@ -189,6 +199,11 @@ mod tests {
         assert_eq!(bound(0.99999999996, false), "0.9999999999");
         assert_eq!(bound(1e-12, true), "1.000000000e-12");
         assert_eq!(bound(0.5, true), "0.5000000000");
+        assert_eq!(
+            (size(0), size(1023), size(1536)),
+            ("0 bytes".into(), "1023 bytes".into(), "1.5 KiB".into())
+        );
+        assert_eq!((size(3 << 30), size(u64::MAX)), ("3.0 GiB".into(), "16.0 EiB".into()));
         assert_eq!(percent(6.61e-4), "0.067%");
         assert_eq!(percent(f64::INFINITY), "inf%");
         assert_eq!(percent(0.0), "0%");

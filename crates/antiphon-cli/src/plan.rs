@@ -1,10 +1,11 @@
 //! `antiphon plan`.
 
 use crate::compare::{RunArgs, as_json, print};
-use crate::output::{answer, bound, print_json, program};
+use crate::output::{answer, bound, percent, print_json, program, size};
 use antiphon::accounting::gaussian;
 use antiphon::error::Error;
-use antiphon::plan::{Choice, Comparison, Needs, recommend};
+use antiphon::mechanism::Family;
+use antiphon::plan::{Candidate, Choice, Comparison, Needs, Recommendation, recommend};
 use clap::Args;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -59,15 +60,16 @@ impl Plan {
         let (schema, workload, comparison) = self.run.compare()?;
         let needs = Needs { params: self.params, memory: self.memory };
         let recommendation = recommend(&comparison, &needs)?;
-        let chosen = &comparison.candidates[recommendation.place];
-        let command = self.command(&comparison, recommendation.place);
+        let chosen = &comparison.candidates[recommendation.chosen];
+        let command = self.command(chosen);
+        let reason = self.reason(&comparison, recommendation);
         let noise = multiplier.map(|z| z * chosen.rmse);
         if json {
             let mut object = as_json(&schema, &workload, &comparison, start);
             object["recommended"] = serde_json::json!({
                 "name": chosen.choice.name(),
                 "stamps": chosen.stamps,
-                "reason": recommendation.reason,
+                "reason": reason,
                 "command": command,
                 "stream_bytes": chosen.stream_bytes(self.params),
                 "params": self.params,
@@ -81,7 +83,7 @@ impl Plan {
             return Ok(answer(true));
         }
         print(&schema, &workload, &comparison, Some(self.params));
-        say!("{}", recommendation.reason);
+        say!("{reason}");
         if let (Some(epsilon), Some(delta), Some(z), Some(noise)) =
             (self.epsilon, self.delta, multiplier, noise)
         {
@@ -103,9 +105,42 @@ impl Plan {
         Ok(answer(true))
     }
 
+    /// One sentence.
+    fn reason(&self, comparison: &Comparison, recommendation: Recommendation) -> String {
+        let chosen = &comparison.candidates[recommendation.chosen];
+        let distance = match chosen.over_optimum {
+            Some(over) if over < 1.0 => format!(", at most {} above the least possible", percent(over)),
+            Some(over) => format!(", at most {:.1} times the least possible", 1.05 + over), // up
+            None => String::new(),
+        };
+        let identity = Choice::Structured(Family::Identity);
+        let gain = match comparison.candidates.iter().find(|candidate| candidate.choice == identity) {
+            Some(other) if chosen.choice != identity => {
+                format!(", with {:.2} times the error of independent noise", chosen.rmse / other.rmse)
+            }
+            _ => String::new(),
+        };
+        let memory = |candidate: &Candidate| candidate.stream_bytes(self.params).map(size);
+        let flops = chosen.cost.map_or(0.0, |cost| cost.stream_flops_per_step * self.params as f64);
+        let takes = format!(
+            "its noise takes {} and {flops:.1e} operations per step",
+            memory(chosen).unwrap_or_default()
+        );
+        match recommendation.better.map(|place| &comparison.candidates[place]) {
+            None => format!("{} has the least loss of all{distance}{gain}; {takes}.", chosen.title()),
+            Some(better) => format!(
+                "{} has the least loss of those that can be used here{distance}{gain}; {takes}; {} ({:.2} times its error) {}.",
+                chosen.title(),
+                better.title(),
+                better.rmse / chosen.rmse,
+                memory(better)
+                    .map_or("has no noise stream at this length".into(), |size| format!("would need {size}"))
+            ),
+        }
+    }
+
     /// The command that makes a candidate, where there is one.
-    fn command(&self, comparison: &Comparison, place: usize) -> Option<String> {
-        let chosen = &comparison.candidates[place];
+    fn command(&self, chosen: &Candidate) -> Option<String> {
         if self.run.schema.min_separation.is_some() {
             return None;
         }

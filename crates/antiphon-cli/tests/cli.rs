@@ -1,34 +1,12 @@
 //! The binary as a user meets it: results, messages, exit status, files.
 
+mod common;
+
 use antiphon::linalg::dense;
 use antiphon::mechanism::{Noise, Structured};
 use antiphon::npy;
-use assert_cmd::Command;
+use common::{antiphon, folder, json, message};
 use serde_json::Value;
-use std::path::Path;
-
-fn antiphon(folder: &Path, line: &str) -> assert_cmd::assert::Assert {
-    Command::new(env!("CARGO_BIN_EXE_antiphon"))
-        .env_remove("CARGO")
-        .current_dir(folder)
-        .args(line.split_whitespace())
-        .assert()
-}
-
-fn json(folder: &Path, line: &str, status: i32) -> Value {
-    let assert = antiphon(folder, line).code(status);
-    serde_json::from_slice(&assert.get_output().stdout).expect("one JSON object on standard output")
-}
-
-fn message(folder: &Path, line: &str, status: i32) -> String {
-    let assert = antiphon(folder, line).code(status);
-    assert!(assert.get_output().stdout.is_empty(), "nothing but results on standard output");
-    String::from_utf8(assert.get_output().stderr.clone()).unwrap()
-}
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().unwrap()
-}
 
 #[test]
 fn optimize_gives_the_known_optimum_as_json() {

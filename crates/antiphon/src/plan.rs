@@ -331,72 +331,27 @@ pub struct Needs {
     pub memory: Option<u64>,
 }
 
-/// Which mechanism to take, and why.
-#[derive(Debug, Clone)]
+/// Which mechanism to take, as places in [`Comparison::candidates`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recommendation {
-    /// Its place in [`Comparison::candidates`].
-    pub place: usize,
-    /// One sentence.
-    pub reason: String,
+    /// The one with the least loss of those that fit.
+    pub chosen: usize,
+    /// The one with the least loss of all, where that is another one.
+    pub better: Option<usize>,
 }
 
-/// The mechanism with the least loss that fits into memory.
+/// The mechanism with the least loss of those that noise can be drawn from within the memory.
 pub fn recommend(comparison: &Comparison, needs: &Needs) -> Result<Recommendation> {
-    let bytes = |candidate: &Candidate| candidate.stream_bytes(needs.params);
-    let fits =
-        |candidate: &Candidate| bytes(candidate).is_some_and(|b| needs.memory.is_none_or(|most| b <= most));
     let candidates = &comparison.candidates;
-    let Some(place) = candidates.iter().position(fits) else {
-        let least = candidates.iter().filter_map(bytes).min().unwrap_or(u64::MAX);
-        let allowed = format!("at least {least} bytes: one row of noise for {} parameters", needs.params);
-        return Err(Error::argument("memory", allowed, needs.memory.unwrap_or(0)));
-    };
-    let chosen = &candidates[place];
-    let distance = match chosen.over_optimum {
-        Some(over) if over < 1.0 => format!(", proven within {} of the best possible", percent(over)),
-        Some(over) => format!(", at most {:.1} times the least possible", 1.0 + over),
-        None => String::new(),
-    };
-    let independent = candidates.iter().find(|c| c.choice == Choice::Structured(Family::Identity));
-    let gain = match independent {
-        Some(identity) if identity.choice != chosen.choice => {
-            format!("; its error is {:.2} of that of independent noise", chosen.rmse / identity.rmse)
-        }
-        _ => String::new(),
-    };
-    let reason = match candidates[..place].first() {
+    let bytes = |candidate: &Candidate| candidate.stream_bytes(needs.params);
+    let most = needs.memory.unwrap_or(u64::MAX);
+    match candidates.iter().position(|candidate| bytes(candidate).is_some_and(|bytes| bytes <= most)) {
+        Some(chosen) => Ok(Recommendation { chosen, better: (chosen > 0).then_some(0) }),
         None => {
-            let memory = size(bytes(chosen).unwrap_or(0));
-            format!("{} has the least loss of all{distance}{gain}; its noise takes {memory}.", chosen.title())
+            let least = candidates.iter().filter_map(bytes).min().unwrap_or(u64::MAX);
+            let allowed = format!("at least {least} bytes: one row of noise for {} parameters", needs.params);
+            Err(Error::argument("memory", allowed, most))
         }
-        Some(better) => {
-            let obstacle = match bytes(better) {
-                Some(b) => format!("would need {}", size(b)),
-                None => "has no noise stream at this length".into(),
-            };
-            format!(
-                "{} has the least loss of those that can be used here{distance}{gain}; {} ({:.2} of its error) {obstacle}.",
-                chosen.title(),
-                better.title(),
-                better.rmse / chosen.rmse,
-            )
-        }
-    };
-    Ok(Recommendation { place, reason })
-}
-
-/// A relative distance for people.
-fn percent(x: f64) -> String {
-    if x < 0.1 { format!("{:.2}%", 100.0 * x) } else { format!("{:.0}%", 100.0 * x) }
-}
-
-/// Bytes for people.
-pub fn size(bytes: u64) -> String {
-    let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let power = (bytes.max(1).ilog2() / 10).min(5);
-    match power {
-        0 => format!("{bytes} bytes"),
-        _ => format!("{:.1} {}", bytes as f64 / (1u64 << (10 * power)) as f64, units[power as usize]),
     }
 }
 
@@ -454,16 +409,19 @@ mod tests {
     fn the_recommendation_follows_the_memory() {
         let comparison = compared(&Schema::epochs(4, 16).unwrap(), &Workload::prefix_sum(64));
         let plan = |memory| recommend(&comparison, &Needs { params: 1000, memory });
-        let title = |memory| comparison.candidates[plan(memory).unwrap().place].choice;
-        assert_eq!(title(None), Choice::Optimal);
-        assert!(plan(None).unwrap().reason.contains("least loss of all"));
-        // One row fits, the matrix of the optimum does not.
-        assert_eq!(title(Some(4_000)), Choice::Structured(Family::Identity));
-        let reason = plan(Some(4_000)).unwrap().reason;
-        // 4,000 bytes for the row, 8·(64·65/2) for the matrix.
-        assert!(reason.contains("would need 20.2 KiB"), "{reason}");
+        let choice = |place: usize| comparison.candidates[place].choice;
+        let all = plan(None).unwrap();
+        assert_eq!((choice(all.chosen), all.better), (Choice::Optimal, None));
+        // One row fits, the matrix of the optimum does not: 4,000 bytes for the row, 8·(64·65/2) for the matrix.
+        assert_eq!(comparison.candidates[0].stream_bytes(1000), Some(4_000 + 16_640));
+        let least = plan(Some(4_000)).unwrap();
+        assert_eq!(choice(least.chosen), Choice::Structured(Family::Identity));
+        assert_eq!(least.better.map(choice), Some(Choice::Optimal));
         let error = plan(Some(3_999)).unwrap_err().to_string();
-        assert!(error.starts_with("memory must be at least 4000 bytes"), "{error}");
+        assert!(
+            error.starts_with("memory must be at least 4000 bytes") && error.ends_with("got 3999"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -471,14 +429,5 @@ mod tests {
         let schema = Schema::epochs(2, 8).unwrap();
         let stop = compare(&schema, &Workload::prefix_sum(16), &CompareParams::default(), &|_| false);
         assert!(matches!(stop, Err(Error::Interrupted)));
-    }
-
-    #[test]
-    fn sizes_are_readable() {
-        assert_eq!(
-            (size(0), size(1023), size(1536)),
-            ("0 bytes".into(), "1023 bytes".into(), "1.5 KiB".into())
-        );
-        assert_eq!(size(3 << 30), "3.0 GiB");
     }
 }
