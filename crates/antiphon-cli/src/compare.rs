@@ -16,9 +16,17 @@ use std::time::Instant;
 /// Independent noise, binary trees, the FFT mechanisms, the single-epoch optimum and the optimum for this run, each with
 /// the number of stamps (repetitions) that suits it best, under the same participation and workload.
 ///
-/// Columns: `error` is the root mean squared error per iterate at noise multiplier 1; `over best` how far the loss can
-/// be above that of any mechanism, at most; `spectral` the paper's bound on the sensitivity; `memory` rows of noise that are kept while training, of as many numbers as
-/// the model has parameters; `flops` operations per step and parameter.
+/// Columns:
+///   loss          total squared error of all iterates at noise multiplier 1, clip norm 1
+///   error         its root mean square, per iterate
+///   over best     how far the loss can be above that of any mechanism, at most
+///   sensitivity   of the encoder, exact unless marked (≤); spectral: the paper's bound on it
+///   max variance  of an iterate
+///   memory        rows of noise that are kept while training, one number per parameter each;
+///                 dense mechanisms draw earlier rows again from the key, transforms work
+///                 ahead by a whole stamp
+///   flops         operations per step and parameter while training
+///   time          to make, search and evaluate it
 ///
 /// Examples:
 ///   antiphon compare --epochs 20 --steps-per-epoch 100

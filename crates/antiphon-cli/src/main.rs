@@ -25,7 +25,10 @@ use std::process::ExitCode;
 /// --cooldown; plain SGD if nothing is said). `optimize` then finds the noise that hurts the model least at a given
 /// privacy level, and proves that none is better.
 ///
+/// `compare` sets it beside all other mechanisms; `plan` recommends one for your model and memory.
+///
 /// First steps:
+///   antiphon compare --epochs 20 --steps-per-epoch 100
 ///   antiphon optimize --epochs 20 --steps-per-epoch 100
 ///   antiphon optimize --epochs 20 --steps-per-epoch 100 --output mechanism.safetensors
 ///   antiphon verify mechanism.safetensors

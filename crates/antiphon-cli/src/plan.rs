@@ -88,7 +88,7 @@ impl Plan {
             (self.epsilon, self.delta, multiplier, noise)
         {
             say!(
-                "For ε = {epsilon} at δ = {delta}: noise multiplier {}, error {noise:.4} per iterate and",
+                "For ε = {epsilon} at δ = {delta:e}: noise multiplier {}, error {noise:.4} per iterate and",
                 bound(z, true)
             );
             say!("parameter, in units of the clip norm (the sum of the clipped gradients, not their mean).");

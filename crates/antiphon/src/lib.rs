@@ -24,10 +24,10 @@
 //! # }
 //! ```
 //!
-//! The rooms: [`schema`] and [`workload`] say what a run is; [`optimize`] makes the best [`mechanism`], [`make`] any other;
-//! [`mod@file`] keeps it;
-//! [`mod@verify`] distrusts it; [`sensitivity`] examines any matrix. The mathematics is in `docs/theory.md` of the
-//! repository, the words and letters in `NOTATION.md`.
+//! The rooms: [`schema`] and [`workload`] say what a run is; [`optimize`](mod@optimize) makes the best [`mechanism`],
+//! [`make`] any other, and [`plan`] compares them; [`mod@file`] keeps one; [`mod@verify`] distrusts it; [`sensitivity`]
+//! examines any matrix; [`accounting`] says what noise a privacy level needs, and [`noise`] draws it. The mathematics is in
+//! `docs/theory.md` of the repository, the words and letters in `NOTATION.md`.
 
 pub mod accounting;
 pub mod atomic;
