@@ -1,31 +1,18 @@
 //! What `make` makes, `verify` accepts: every family, workload and number of stamps; and nothing that claims more.
 
-use antiphon::linalg::dense;
+mod common;
+
 use antiphon::make;
 use antiphon::mechanism::{Family, Mechanism, Noise, Structured, sensitivity_of};
 use antiphon::schema::Schema;
 use antiphon::sensitivity::sensitivity_of_encoder;
 use antiphon::verify::{self, Report};
-use antiphon::workload::{Cooldown, Workload};
+use antiphon::workload::Workload;
+use common::workload;
 use proptest::prelude::*;
 
 fn structured(family: Family, stamps: usize, schema: &Schema, workload: &Workload) -> Mechanism {
     make::structured(Structured { family, stamps }, schema, workload, 1e-2, &|_| true).unwrap()
-}
-
-fn workload(kind: usize, n: usize) -> Workload {
-    let rates = Cooldown { fraction: 0.4, end: 0.05 }.rates(n).unwrap();
-    match kind {
-        0 => Workload::prefix_sum(n),
-        1 => Workload::training(n, 0.9, None).unwrap(),
-        2 => Workload::training(n, 0.95, Some(rates)).unwrap(),
-        _ => Workload::dense(dense::from_fn(n, n, |i, j| match i.checked_sub(j) {
-            Some(0) => 1.0 + i as f64 / n as f64,
-            Some(d) => ((i + 3 * j) as f64).sin() / d as f64,
-            None => 0.0,
-        }))
-        .unwrap(),
-    }
 }
 
 fn passed(report: &Report, name: &str) -> bool {

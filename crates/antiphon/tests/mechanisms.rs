@@ -1,8 +1,10 @@
 //! Every mechanism against its definition: the fast forms of the library and explicit matrices, which share no code.
 
+mod common;
+
 use antiphon::linalg::dense::{self, Matrix};
 use antiphon::mechanism::factorization::variances_by_columns;
-use antiphon::mechanism::fft::{self, FftOptimal};
+use antiphon::mechanism::fft::{self, Fft};
 use antiphon::mechanism::stamp::lengths;
 use antiphon::mechanism::tree::OnlineTree;
 use antiphon::mechanism::{
@@ -12,7 +14,8 @@ use antiphon::optimize::{Params, optimize};
 use antiphon::schema::Schema;
 use antiphon::sensitivity;
 use antiphon::verify::definitions;
-use antiphon::workload::{Cooldown, Workload};
+use antiphon::workload::Workload;
+use common::workload;
 use proptest::prelude::*;
 use std::f64::consts::PI;
 use std::sync::Arc;
@@ -50,21 +53,6 @@ fn largest_difference(a: &Matrix, b: &Matrix) -> f64 {
         }
     }
     largest
-}
-
-fn workload(kind: usize, n: usize) -> Workload {
-    let rates = Cooldown { fraction: 0.4, end: 0.05 }.rates(n).unwrap();
-    match kind {
-        0 => Workload::prefix_sum(n),
-        1 => Workload::training(n, 0.9, None).unwrap(),
-        2 => Workload::training(n, 0.95, Some(rates)).unwrap(),
-        _ => Workload::dense(dense::from_fn(n, n, |i, j| match i.checked_sub(j) {
-            Some(0) => 1.0 + i as f64 / n as f64,
-            Some(d) => ((i + 3 * j) as f64).sin() / d as f64,
-            None => 0.0,
-        }))
-        .unwrap(),
-    }
 }
 
 fn family() -> impl Strategy<Value = Family> {
@@ -182,7 +170,7 @@ fn stamps_restart_prefix_sums() {
 fn the_fft_decoder_is_the_pseudo_inverse() {
     for n in [1, 2, 3, 17, 128, 211, 300] {
         let (_, slow) = explicit(Family::FftOptimal, n, 1);
-        let fast = FftOptimal::new(n).unwrap();
+        let fast = Fft::with_optimal_decoder(n).unwrap();
         let noise = fast.noise(&dense::identity(2 * n));
         let difference = largest_difference(&noise, &slow);
         assert!(difference < 1e-9, "n = {n}: {difference:e}");

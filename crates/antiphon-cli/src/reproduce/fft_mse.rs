@@ -6,7 +6,7 @@ use crate::compare::table;
 use crate::output::{answer, print_json};
 use antiphon::mechanism::evaluate;
 use antiphon::mechanism::fft::{
-    FftOptimal, lower_bound_of_huu, mean_squared_error, mean_squared_error_in_the_paper,
+    Fft, lower_bound_of_huu, mean_squared_error, mean_squared_error_in_the_paper,
 };
 use antiphon::schema::Schema;
 use antiphon::verify;
@@ -67,7 +67,7 @@ pub fn run(pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
             steps,
             lower_bound: lower_bound_of_huu(steps, rho),
             certified_lower_bound: certified,
-            fft_optimal: mean(evaluate(&FftOptimal::new(steps)?, &schema, &workload)?.loss()),
+            fft_optimal: mean(evaluate(&Fft::with_optimal_decoder(steps)?, &schema, &workload)?.loss()),
             fft: mean_squared_error(steps, rho, 1.0),
             corollary: mean_squared_error_in_the_paper(steps, rho, 1.0),
         });

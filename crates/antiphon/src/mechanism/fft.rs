@@ -5,8 +5,8 @@
 //! 1/sin(πk/2n). Both mechanisms share the encoder C = F*·√v̂·F·E, real and 2n×n, where E appends n zeros. Its gram
 //! matrix is Toeplitz, the corner of the circulant with eigenvalues |v̂|. They differ in the decoder:
 //!
-//! - [`Fft`]: what Algorithm 1 of the paper does, B = P·F*·√v̂·F;
-//! - [`FftOptimal`]: the pseudo-inverse. The paper solves a Toeplitz system for every coordinate in O(n log² n); here
+//! - [`Fft::new`]: what Algorithm 1 of the paper does, B = P·F*·√v̂·F;
+//! - [`Fft::with_optimal_decoder`]: the pseudo-inverse. The paper solves a Toeplitz system for every coordinate in O(n log² n); here
 //!   the inverse is found once and applied in O(n log n) ([`ToeplitzInverse`]).
 //!
 //! Nothing of size n² is formed.
@@ -19,18 +19,21 @@ use crate::workload::Workload;
 use rayon::prelude::*;
 use std::f64::consts::PI;
 
-/// The encoder that both share.
+/// The FFT mechanism, with the decoder of Algorithm 1 or the optimal one.
 #[derive(Clone)]
-struct Encoder {
+pub struct Fft {
     steps: usize,
     /// F*·√v̂·F.
     root: Circulant,
     /// The first column of the gram matrix.
     gram: Vec<f64>,
+    /// X⁻¹, where the decoder is the optimal one.
+    inverse: Option<ToeplitzInverse>,
 }
 
-impl Encoder {
-    fn new(steps: usize) -> Self {
+impl Fft {
+    /// Algorithm 1, for so many steps, at least one.
+    pub fn new(steps: usize) -> Self {
         let absolute: Vec<Complex> = magnitudes(steps).into_iter().map(|x| Complex::new(x, 0.0)).collect();
         let mut gram = Circulant::new(&absolute).first_column();
         gram.truncate(steps);
@@ -41,41 +44,45 @@ impl Encoder {
                 _ => Complex::new(1.0, -1.0 / (PI * k as f64 / (2 * steps) as f64).tan()).sqrt(),
             })
             .collect();
-        Encoder { steps, root: Circulant::new(&root), gram }
+        Fft { steps, root: Circulant::new(&root), gram, inverse: None }
     }
 
-    /// A transform of N numbers s errs by a few ε·log₂N·√N·‖s‖ in the norm, hence in every entry, and is divided by N.
-    /// The constant is an estimate, far above what tests see.
-    fn gram_error(&self) -> f64 {
-        let size = 2.0 * self.steps as f64;
-        let norm = magnitudes(self.steps).iter().map(|x| x * x).sum::<f64>().sqrt();
-        8.0 * f64::EPSILON * (size.log2() + 1.0) * norm / size.sqrt()
+    /// The same encoder with its optimal decoder.
+    pub fn with_optimal_decoder(steps: usize) -> Result<Self> {
+        let fft = Fft::new(steps);
+        let inverse = ToeplitzInverse::new(&fft.gram)?;
+        Ok(Fft { inverse: Some(inverse), ..fft })
     }
 
-    /// C·x for a pair.
-    fn encode(&self, x: &mut Vec<Complex>) {
-        x.resize(2 * self.steps, Complex::default());
-        self.root.apply(x);
-    }
-
-    /// Cᵀ·z for a pair.
-    fn encode_transpose(&self, z: &mut Vec<Complex>) {
-        self.root.apply_transpose(z);
-        z.truncate(self.steps);
-    }
-
-    fn cost(&self, transforms: f64) -> Cost {
-        let size = 2.0 * self.steps as f64;
-        // 5·N·log₂N for a complex transform, which serves two coordinates.
-        let flops = transforms * 2.5 * size * size.log2() / self.steps as f64;
-        Cost {
-            stream_memory_rows: self.steps, // every step's noise depends on all of Z
-            stream_flops_per_step: flops,
-            stream_gaussians_per_step: 2.0,
-            pregenerate_memory_rows: 2 * self.steps, // Z, transformed in place: two columns as one complex one
-            pregenerate_flops_per_step: flops,
-            coefficient_bytes: 16 * 2 * self.steps,
-        }
+    /// The diagonal of A·X⁻¹·Aᵀ = (A·L)(A·L)ᵀ − (A·M)(A·M)ᵀ, for triangular Toeplitz L and M.
+    fn optimal_variances(&self, inverse: &ToeplitzInverse, workload: &Workload) -> Vec<f64> {
+        let n = self.steps;
+        let squares = |generator: &[f64]| -> Vec<f64> {
+            let mut sums = vec![0.0; n];
+            match workload {
+                // S·L is Toeplitz as well: its row t holds the first t + 1 entries of its first column.
+                Workload::Training(training) if training.is_prefix_sum() => {
+                    let (mut entry, mut sum) = (0.0, 0.0);
+                    for (sums, x) in sums.iter_mut().zip(generator) {
+                        entry += x;
+                        sum += entry * entry;
+                        *sums = sum;
+                    }
+                }
+                _ => {
+                    for first in (0..n).step_by(64) {
+                        let width = 64.min(n - first);
+                        let shifted = dense::from_fn(n, width, |i, j| {
+                            i.checked_sub(first + j).map_or(0.0, |place| generator[place])
+                        });
+                        add_squares(&mut sums, &workload.apply(&shifted));
+                    }
+                }
+            }
+            sums
+        };
+        let [l, m] = inverse.generators();
+        squares(&l).iter().zip(squares(&m)).map(|(a, b)| a - b).collect()
     }
 }
 
@@ -113,165 +120,97 @@ fn map_pairs(m: &Matrix, rows: usize, f: impl Fn(&mut Vec<Complex>) + Sync) -> M
     out
 }
 
-/// The FFT mechanism, Algorithm 1 of the paper.
-#[derive(Clone)]
-pub struct Fft {
-    encoder: Encoder,
-}
-
-impl Fft {
-    /// For so many steps, at least one.
-    pub fn new(steps: usize) -> Self {
-        Fft { encoder: Encoder::new(steps) }
-    }
-}
-
 impl Factorization for Fft {
     fn steps(&self) -> usize {
-        self.encoder.steps
+        self.steps
     }
 
     fn inputs(&self) -> usize {
-        2 * self.encoder.steps
+        2 * self.steps
     }
 
     fn gram(&self, i: usize, j: usize) -> f64 {
-        self.encoder.gram[i.abs_diff(j)]
+        self.gram[i.abs_diff(j)]
     }
 
+    /// A transform of N numbers s errs by a few ε·log₂N·√N·‖s‖ in the norm, hence in every entry, and is divided by N.
+    /// The constant is an estimate, far above what tests see.
     fn gram_error(&self) -> f64 {
-        self.encoder.gram_error()
+        let size = 2.0 * self.steps as f64;
+        let norm = magnitudes(self.steps).iter().map(|x| x * x).sum::<f64>().sqrt();
+        8.0 * f64::EPSILON * (size.log2() + 1.0) * norm / size.sqrt()
     }
 
     fn encode(&self, x: &Matrix) -> Matrix {
-        map_pairs(x, self.inputs(), |x| self.encoder.encode(x))
+        map_pairs(x, self.inputs(), |x| {
+            x.resize(2 * self.steps, Complex::default());
+            self.root.apply(x);
+        })
     }
 
     fn noise(&self, z: &Matrix) -> Matrix {
-        // W = S⁻¹B: the differences of B·z.
-        map_pairs(z, self.steps(), |z| {
-            self.encoder.root.apply(z);
-            z.truncate(self.encoder.steps);
-            for t in (1..z.len()).rev() {
-                let before = z[t - 1];
-                z[t] -= before;
+        map_pairs(z, self.steps, |z| match &self.inverse {
+            // W = X⁻¹Cᵀ.
+            Some(inverse) => {
+                self.root.apply_transpose(z);
+                z.truncate(self.steps);
+                inverse.apply(z);
+            }
+            // W = S⁻¹B: the differences of B·z.
+            None => {
+                self.root.apply(z);
+                z.truncate(self.steps);
+                for t in (1..z.len()).rev() {
+                    let before = z[t - 1];
+                    z[t] -= before;
+                }
             }
         })
     }
 
     fn noise_transpose(&self, u: &Matrix) -> Matrix {
-        map_pairs(u, self.inputs(), |u| {
-            for t in 0..u.len() - 1 {
-                let after = u[t + 1];
-                u[t] -= after;
+        map_pairs(u, self.inputs(), |u| match &self.inverse {
+            Some(inverse) => {
+                inverse.apply(u);
+                u.resize(2 * self.steps, Complex::default());
+                self.root.apply(u);
             }
-            u.resize(2 * self.encoder.steps, Complex::default());
-            self.encoder.root.apply_transpose(u);
+            None => {
+                for t in 0..u.len() - 1 {
+                    let after = u[t + 1];
+                    u[t] -= after;
+                }
+                u.resize(2 * self.steps, Complex::default());
+                self.root.apply_transpose(u);
+            }
         })
     }
 
     fn variances(&self, workload: &Workload) -> Vec<f64> {
-        match workload {
+        match (&self.inverse, workload) {
+            (Some(inverse), _) => self.optimal_variances(inverse, workload),
             // B·Bᵀ is the same Toeplitz matrix as CᵀC.
-            Workload::Training(training) if training.is_prefix_sum() => {
-                vec![self.encoder.gram[0]; self.steps()]
+            (None, Workload::Training(training)) if training.is_prefix_sum() => {
+                vec![self.gram[0]; self.steps]
             }
             _ => variances_by_columns(self, workload),
         }
     }
 
     fn cost(&self) -> Cost {
-        self.encoder.cost(2.0)
-    }
-}
-
-/// The FFT mechanism with its optimal decoder W = C⁺ = X⁻¹Cᵀ.
-#[derive(Clone)]
-pub struct FftOptimal {
-    encoder: Encoder,
-    inverse: ToeplitzInverse,
-}
-
-impl FftOptimal {
-    /// For so many steps, at least one.
-    pub fn new(steps: usize) -> Result<Self> {
-        let encoder = Encoder::new(steps);
-        let inverse = ToeplitzInverse::new(&encoder.gram)?;
-        Ok(FftOptimal { encoder, inverse })
-    }
-}
-
-impl Factorization for FftOptimal {
-    fn steps(&self) -> usize {
-        self.encoder.steps
-    }
-
-    fn inputs(&self) -> usize {
-        2 * self.encoder.steps
-    }
-
-    fn gram(&self, i: usize, j: usize) -> f64 {
-        self.encoder.gram[i.abs_diff(j)]
-    }
-
-    fn gram_error(&self) -> f64 {
-        self.encoder.gram_error()
-    }
-
-    fn encode(&self, x: &Matrix) -> Matrix {
-        map_pairs(x, self.inputs(), |x| self.encoder.encode(x))
-    }
-
-    fn noise(&self, z: &Matrix) -> Matrix {
-        map_pairs(z, self.steps(), |z| {
-            self.encoder.encode_transpose(z);
-            self.inverse.apply(z);
-        })
-    }
-
-    fn noise_transpose(&self, u: &Matrix) -> Matrix {
-        map_pairs(u, self.inputs(), |u| {
-            self.inverse.apply(u);
-            self.encoder.encode(u);
-        })
-    }
-
-    fn variances(&self, workload: &Workload) -> Vec<f64> {
-        // A·X⁻¹·Aᵀ = (A·L)(A·L)ᵀ − (A·M)(A·M)ᵀ for triangular Toeplitz L and M.
-        let n = self.steps();
-        let [l, m] = self.inverse.generators();
-        let squares = |generator: &[f64]| -> Vec<f64> {
-            let mut sums = vec![0.0; n];
-            match workload {
-                // S·L is Toeplitz as well: its row t holds the first t + 1 entries of its first column.
-                Workload::Training(training) if training.is_prefix_sum() => {
-                    let (mut entry, mut sum) = (0.0, 0.0);
-                    for (sums, x) in sums.iter_mut().zip(generator) {
-                        entry += x;
-                        sum += entry * entry;
-                        *sums = sum;
-                    }
-                }
-                _ => {
-                    for first in (0..n).step_by(64) {
-                        let width = 64.min(n - first);
-                        let shifted = dense::from_fn(n, width, |i, j| {
-                            i.checked_sub(first + j).map_or(0.0, |place| generator[place])
-                        });
-                        add_squares(&mut sums, &workload.apply(&shifted));
-                    }
-                }
-            }
-            sums
-        };
-        squares(&l).iter().zip(squares(&m)).map(|(a, b)| a - b).collect()
-    }
-
-    fn cost(&self) -> Cost {
-        let mut cost = self.encoder.cost(10.0); // two for Cᵀ, eight for the formula of Gohberg and Semencul
-        cost.coefficient_bytes *= 3;
-        cost.pregenerate_memory_rows = 5 * self.steps(); // the argument, its padded copy and a product
-        cost
+        // Two transforms for B or Cᵀ; eight more and two more spectra for the formula of Gohberg and Semencul.
+        let (transforms, spectra, rows) = if self.inverse.is_some() { (10.0, 3, 5) } else { (2.0, 1, 2) };
+        let size = 2.0 * self.steps as f64;
+        // 5·N·log₂N for a complex transform, which serves two coordinates.
+        let flops = transforms * 2.5 * size * size.log2() / self.steps as f64;
+        Cost {
+            stream_memory_rows: self.steps, // every step's noise depends on all of Z
+            stream_flops_per_step: flops,
+            stream_gaussians_per_step: 2.0,
+            pregenerate_memory_rows: rows * self.steps, // Z, and where it is inverted a padded copy and a product
+            pregenerate_flops_per_step: flops,
+            coefficient_bytes: spectra * 16 * 2 * self.steps,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Mechanisms that a name and a number of stamps describe: no matrix has to be stored.
 
-use super::fft::{Fft, FftOptimal};
+use super::fft::Fft;
 use super::identity::Identity;
 use super::stamp::{self, Shared, Stamped};
 use super::tree::{OnlineTree, Tree};
@@ -20,7 +20,7 @@ pub enum Family {
     TreeOptimal,
     /// The paper's Algorithm 1: [`Fft`].
     Fft,
-    /// The same encoder with its optimal decoder: [`FftOptimal`].
+    /// The same encoder with its optimal decoder: [`Fft::with_optimal_decoder`].
     FftOptimal,
 }
 
@@ -50,7 +50,7 @@ impl Family {
             Family::TreeOnline => Arc::new(OnlineTree::new(steps)),
             Family::TreeOptimal => Arc::new(Tree::new(steps)),
             Family::Fft => Arc::new(Fft::new(steps)),
-            Family::FftOptimal => Arc::new(FftOptimal::new(steps)?),
+            Family::FftOptimal => Arc::new(Fft::with_optimal_decoder(steps)?),
         })
     }
 
