@@ -127,7 +127,10 @@ impl Plan {
             memory(chosen).unwrap_or_default()
         );
         match recommendation.better.map(|place| &comparison.candidates[place]) {
-            None => format!("{} has the least loss of all{distance}{gain}; {takes}.", chosen.title()),
+            None => format!(
+                "{} has the least loss of all that were compared{distance}{gain}; {takes}.",
+                chosen.title()
+            ),
             Some(better) => format!(
                 "{} has the least loss of those that can be used here{distance}{gain}; {takes}; {} ({:.2} times its error) {}.",
                 chosen.title(),

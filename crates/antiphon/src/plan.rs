@@ -17,6 +17,9 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Losses that agree to this are the same.
+const TIE: f64 = 1e-9;
+
 /// What can be chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Choice {
@@ -127,10 +130,8 @@ impl Candidate {
     /// Bytes that noise takes while training a model of so many parameters, stored as `f32`.
     pub fn stream_bytes(&self, params: u64) -> Option<u64> {
         let cost = self.cost?;
-        Some(
-            (cost.stream_memory_rows as u64).saturating_mul(params.saturating_mul(4))
-                + cost.coefficient_bytes as u64,
-        )
+        let rows = (cost.stream_memory_rows as u64).saturating_mul(params.saturating_mul(4));
+        Some(rows.saturating_add(cost.coefficient_bytes as u64))
     }
 }
 
@@ -203,14 +204,14 @@ pub fn compare(
         };
         match found {
             Ok(candidate) => comparison.candidates.push(candidate),
-            Err(Error::Unsupported(reason)) => comparison.left_out.push((*choice, reason)),
+            Err(error) if concerns_one(&error) => comparison.left_out.push((*choice, error.to_string())),
             Err(error) => return Err(error),
         }
         if *choice == Choice::Optimal && comparison.lower_bound.is_none() {
             let observe = |progress: &Progress| search.report(1, Some(progress));
             comparison.lower_bound = match verify::optimum(schema, workload, params.gap, &observe) {
                 Ok(bound) => Some(bound.value),
-                Err(Error::Unsupported(_)) => None,
+                Err(error) if concerns_one(&error) => None,
                 Err(error) => return Err(error),
             };
         }
@@ -218,8 +219,16 @@ pub fn compare(
     for candidate in &mut comparison.candidates {
         candidate.over_optimum = comparison.lower_bound.map(|bound| candidate.loss / bound - 1.0);
     }
-    comparison.candidates.sort_by(|a, b| a.loss.total_cmp(&b.loss));
+    // The simplest first where losses agree but for rounding.
+    let simplicity = |candidate: &Candidate| choices.iter().position(|choice| *choice == candidate.choice);
+    let rank = |candidate: &Candidate| ((candidate.loss.ln() / TIE).round() as i64, simplicity(candidate));
+    comparison.candidates.sort_by_key(rank);
     Ok(comparison)
+}
+
+/// Whether an error is about one mechanism only, so that the others can still be compared.
+fn concerns_one(error: &Error) -> bool {
+    matches!(error, Error::Unsupported(_) | Error::NoConvergence { .. } | Error::Numerical(_))
 }
 
 /// The numbers of stamps that are tried: all divisors of n, so that stamps are equally long; where there are few, some
@@ -256,6 +265,7 @@ impl Search<'_> {
         let start = Instant::now();
         let n = self.schema.steps();
         let mut best: Option<(usize, Evaluation)> = None;
+        let mut failed = too_long(n);
         let longest = |stamps: usize| n.div_ceil(stamps);
         let feasible =
             |stamps: &&usize| self.choice != Choice::SingleEpoch || longest(**stamps) <= MAX_DENSE_STEPS;
@@ -263,12 +273,21 @@ impl Search<'_> {
             if !self.report(*stamps, None) {
                 return Err(Error::Interrupted);
             }
-            let evaluation = evaluate(&self.stamped(*stamps)?, self.schema, self.workload)?;
-            if best.as_ref().is_none_or(|(_, best)| evaluation.loss() < best.loss()) {
+            let stamped = self.stamped(*stamps);
+            let evaluation = match stamped.and_then(|stamped| evaluate(&stamped, self.schema, self.workload))
+            {
+                Ok(evaluation) => evaluation,
+                Err(error) if concerns_one(&error) => {
+                    failed = error; // other stamps may do
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if best.as_ref().is_none_or(|(_, best)| evaluation.loss() < best.loss() * (1.0 - TIE)) {
                 best = Some((*stamps, evaluation));
             }
         }
-        let (stamps, evaluation) = best.ok_or_else(|| too_long(n))?;
+        let (stamps, evaluation) = best.ok_or(failed)?;
         Ok(Candidate::new(self.choice, stamps, evaluation, start))
     }
 
@@ -422,6 +441,40 @@ mod tests {
             error.starts_with("memory must be at least 4000 bytes") && error.ends_with("got 3999"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn ties_go_to_the_simplest_and_huge_models_do_not_overflow() {
+        let identity = Workload::dense(crate::linalg::dense::identity(6)).unwrap();
+        let comparison = compared(&Schema::epochs(2, 3).unwrap(), &identity);
+        assert_eq!(comparison.candidates[0].choice, Choice::Structured(Family::Identity));
+        assert!(comparison.candidates.iter().all(|c| c.stream_bytes(u64::MAX) == Some(u64::MAX)));
+    }
+
+    #[test]
+    fn one_number_of_stamps_that_fails_does_not_take_the_others_with_it() {
+        // Rates that rise by twenty-four orders of magnitude: the single-epoch optimum of all 13 steps cannot be certified.
+        let rates = (0..13).map(|i| 10f64.powi(2 * i - 12)).collect();
+        let workload = Workload::training(13, 0.99, Some(rates)).unwrap();
+        let alone = make::single_epoch_stamp(13, &workload, 1e-3, &|_| true);
+        assert!(matches!(alone, Err(Error::NoConvergence { .. })));
+        let comparison = compared(&Schema::fixed_order(13, 5).unwrap(), &workload);
+        let single = comparison.candidates.iter().find(|candidate| candidate.choice == Choice::SingleEpoch);
+        assert!(single.unwrap().stamps > 1 && comparison.left_out.is_empty());
+        // With no other choice it is left out, and all others are still there.
+        let fixed = CompareParams { stamps: Some(1), ..CompareParams::default() };
+        let comparison = compare(&Schema::fixed_order(13, 5).unwrap(), &workload, &fixed, &|_| true).unwrap();
+        assert_eq!((comparison.left_out.len(), comparison.left_out[0].0), (1, Choice::SingleEpoch));
+        assert_eq!(comparison.candidates.len(), 6);
+    }
+
+    #[test]
+    fn no_rates_make_a_mechanism_better_than_the_best() {
+        // Two columns of very different size once travelled as one complex column, and stamped FFT looked 3× too good.
+        let workload = Workload::training(60, 0.9, Some(vec![1e20; 60])).unwrap();
+        let comparison = compared(&Schema::epochs(6, 10).unwrap(), &workload);
+        assert_eq!(comparison.candidates[0].choice, Choice::Optimal);
+        assert!(comparison.candidates.iter().all(|candidate| candidate.over_optimum.unwrap() >= 0.0));
     }
 
     #[test]

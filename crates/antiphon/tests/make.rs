@@ -3,7 +3,7 @@
 mod common;
 
 use antiphon::make;
-use antiphon::mechanism::{Family, Mechanism, Noise, Structured, sensitivity_of};
+use antiphon::mechanism::{Certificate, Claims, Family, Mechanism, Noise, Structured, sensitivity_of};
 use antiphon::schema::Schema;
 use antiphon::sensitivity::sensitivity_of_encoder;
 use antiphon::verify::{self, Report};
@@ -179,4 +179,20 @@ fn what_cannot_be_made_is_refused_with_a_reason() {
     assert!(message.starts_with("12001 steps are too many for a certificate of this kind"), "{message}");
     let message = make::single_epoch(1, &long, &sum, 1e-3, &|_| true).unwrap_err().to_string();
     assert!(message.starts_with("12001 steps are too many for a single-epoch mechanism"), "{message}");
+}
+
+/// A small file may name a huge matrix; it must not be formed.
+#[test]
+fn a_certificate_that_would_need_a_huge_matrix_is_refused() {
+    let schema = Schema::fixed_order_at_most(30_000, 10_000, 2).unwrap();
+    let patterns = schema.listed().unwrap().len();
+    let mechanism = Mechanism {
+        workload: Workload::prefix_sum(30_000),
+        noise: Noise::Structured(Structured { family: Family::Identity, stamps: 1 }),
+        certificate: Certificate { factors: vec![vec![1.0, 0.0, 0.0, 1.0]; patterns] },
+        claims: Claims { loss: 2.0, lower_bound: 1.0, sensitivity: 2.0 },
+        schema,
+    };
+    let error = verify::mechanism(&mechanism).unwrap_err().to_string();
+    assert!(error.contains("too large for singular values (30000 steps, 40000 columns)"), "{error}");
 }

@@ -123,7 +123,7 @@ proptest! {
         let tree = OnlineTree::new(n);
         let z = dense::from_fn(tree.inputs(), d, |i, j| ((7 * i + 3 * j) as f64).sin());
         let matrix = &explicit(Family::TreeOnline, n, 1).1 * &z;
-        let mut stream = tree.stream();
+        let mut stream = tree.stream(d);
         let mut asked = vec![0; tree.inputs()];
         let mut row = vec![0.0; d];
         for t in 0..n {
@@ -236,6 +236,79 @@ fn the_allowance_covers_the_transform() {
         }
         assert!(fast.gram_error() < 1e-11);
     }
+}
+
+/// Steps, and the diagonal of the gram matrix: ‖v̂‖₁/2n = ½ + (1/2n)·Σ 1/sin(πk/2n) over odd k < 2n, summed with
+/// mpmath 1.4.1 at 40 digits.
+const GRAM_DIAGONALS: [(usize, f64); 2] =
+    [(10_007, 3.913_226_548_086_709_4), (1_000_003, 5.378_875_961_585_171)];
+
+/// Long runs, where the angles of the transform once lost digits near π.
+#[test]
+fn the_allowance_covers_the_transform_of_long_runs() {
+    for (n, expected) in GRAM_DIAGONALS {
+        let fast = Family::Fft.factorization(n).unwrap();
+        let error = (fast.gram(0, 0) - expected).abs();
+        assert!(error <= fast.gram_error(), "n = {n}: {error:e} {:e}", fast.gram_error());
+        assert!(fft::noise_variance(n, 0.25, 1.0) >= 2.0 * expected * (1.0 - f64::EPSILON));
+    }
+}
+
+/// Rates of any size, alone and with stamps: nothing leaks from a large column into a small one.
+#[test]
+fn variances_hold_for_rates_of_any_size() {
+    let n = 37;
+    let steep = |i: usize| if i.is_multiple_of(2) { 1e30 } else { 1e-30 };
+    let rates: [Vec<f64>; 4] = [
+        vec![1e-15; n],
+        vec![1e20; n],
+        (0..n).map(steep).collect(),
+        (0..n).map(|i| 0.5f64.powi(i as i32)).collect(),
+    ];
+    for rates in rates {
+        for momentum in [0.0, 0.9, 0.99] {
+            let workload = Workload::training(n, momentum, Some(rates.clone())).unwrap();
+            for family in Family::ALL {
+                for stamps in [1, 3, 7, n] {
+                    let fast = Structured { family, stamps }.factorization(n).unwrap();
+                    let decoder = workload.apply(&explicit(family, n, stamps).1);
+                    for (t, variance) in fast.variances(&workload).iter().enumerate() {
+                        let definition: f64 = (0..decoder.ncols()).map(|j| decoder[(t, j)].powi(2)).sum();
+                        assert!(
+                            (variance / definition - 1.0).abs() < 1e-9,
+                            "{family:?} {stamps} {t}: {variance:e} {definition:e}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A stream whose coordinates change would not be W·Z.
+#[test]
+#[should_panic(expected = "the same coordinates at every step")]
+fn a_stream_keeps_its_coordinates() {
+    let mut stream = OnlineTree::new(4).stream(2);
+    stream.next_into(&mut [0.0; 3], |_, _| ());
+}
+
+/// A matrix whose gram matrix underflows has no sensitivity of zero.
+#[test]
+fn a_tiny_encoder_is_refused() {
+    let w = dense::from_fn(3, 3, |i, j| {
+        if i == j {
+            1e170
+        } else if i > j {
+            -5e169
+        } else {
+            0.0
+        }
+    });
+    let error = DenseFactorization::new(NoisingMatrix::new(w).unwrap()).unwrap_err();
+    assert!(
+        error.to_string().starts_with("the largest squared norm of a column of C must be in [1e-280, 1e280]")
+    );
 }
 
 /// The figures of the paper's analysis. Its corollary gives 23.954 at n = 100 and ρ = 1/2, the mechanism has a quarter of that:

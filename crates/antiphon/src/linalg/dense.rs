@@ -87,6 +87,11 @@ pub fn for_each_column(m: &mut Matrix, f: impl Fn(usize, &mut [f64]) + Sync) {
     });
 }
 
+/// A power of two within a factor of two of x, and 1 for 0; never so small or large that its square leaves the range.
+pub fn power_of_two(x: f64) -> f64 {
+    if x > 0.0 { 2f64.powi(x.log2().floor().clamp(-500.0, 500.0) as i32) } else { 1.0 }
+}
+
 /// ‖m‖²_F.
 pub fn squared_norm(m: &Matrix) -> f64 {
     (0..m.ncols()).map(|j| m.col(j).squared_norm_l2()).sum()
@@ -290,6 +295,16 @@ fn not_converged(what: &str, m: &Matrix) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_power_of_two_is_near_and_harmless() {
+        for x in [5e-324, 1e-300, 0.3, 1.0, 7.9, 1e300, f64::MAX] {
+            let power = power_of_two(x);
+            assert_eq!(power.log2().fract(), 0.0);
+            assert!(power * power > 0.0 && (power * power).is_finite());
+        }
+        assert_eq!((power_of_two(7.9), power_of_two(0.0)), (4.0, 1.0));
+    }
 
     #[test]
     fn cholesky_and_inverse_undo_each_other() {

@@ -111,6 +111,11 @@ impl DenseFactorization {
         let encoder = noising.encoder()?;
         let residual = dense::inverse_residual(&encoder, noising.matrix())?;
         let largest = (0..encoder.ncols()).map(|j| encoder.col(j).squared_norm_l2()).fold(0.0, f64::max);
+        // Entries of X that underflow would count as zero.
+        if !(1e-280..=1e280).contains(&largest) {
+            let allowed = "in [1e-280, 1e280]: divide the noising matrix by a suitable number";
+            return Err(Error::argument("the largest squared norm of a column of C", allowed, largest));
+        }
         // X = C̃ᵀ(I + E)⁻ᵀ(I + E)⁻¹C̃ is entrywise within ((1 − ‖E‖)⁻² − 1)·‖c̃_i‖‖c̃_j‖ of C̃ᵀC̃, and a computed inner
         // product within n·ε of the same norms. Norms are rounded up.
         let rounding = encoder.nrows() as f64 * f64::EPSILON;

@@ -41,7 +41,11 @@ impl Fft {
             .map(|k| match (k, k % 2) {
                 (0, _) => Complex::new((steps as f64).sqrt(), 0.0),
                 (_, 0) => Complex::default(),
-                _ => Complex::new(1.0, -1.0 / (PI * k as f64 / (2 * steps) as f64).tan()).sqrt(),
+                // The second half is the conjugate of the first.
+                _ => {
+                    let cotangent = 1.0 / angle(k, steps).tan();
+                    Complex::new(1.0, if k < steps { -cotangent } else { cotangent }).sqrt()
+                }
             })
             .collect();
         Fft { steps, root: Circulant::new(&root), gram, inverse: None }
@@ -54,19 +58,36 @@ impl Fft {
         Ok(Fft { inverse: Some(inverse), ..fft })
     }
 
+    /// The variances of Algorithm 1 under momentum β without a schedule. The prefix sums have the covariance B·Bᵀ, the same
+    /// Toeplitz matrix X as CᵀC, and A·S⁻¹ = M_β, so iterate t has Σ_ij β^(i+j)·X_|i−j| over i, j ≤ t.
+    fn momentum_variances(&self, beta: f64) -> Vec<f64> {
+        let (mut power, mut cross, mut sum) = (1.0, 0.0, 0.0);
+        let variance = |(t, x): (usize, &f64)| {
+            if t > 0 {
+                power *= beta; // β^t
+                cross = x + beta * cross; // Σ_{i<t} β^i·X_{t−i}
+            }
+            sum += power * (2.0 * cross + power * self.gram[0]);
+            sum
+        };
+        self.gram.iter().enumerate().map(variance).collect()
+    }
+
     /// The diagonal of A·X⁻¹·Aᵀ = (A·L)(A·L)ᵀ − (A·M)(A·M)ᵀ, for triangular Toeplitz L and M.
     fn optimal_variances(&self, inverse: &ToeplitzInverse, workload: &Workload) -> Vec<f64> {
         let n = self.steps;
         let squares = |generator: &[f64]| -> Vec<f64> {
             let mut sums = vec![0.0; n];
             match workload {
-                // S·L is Toeplitz as well: its row t holds the first t + 1 entries of its first column.
-                Workload::Training(training) if training.is_prefix_sum() => {
-                    let (mut entry, mut sum) = (0.0, 0.0);
-                    for (sums, x) in sums.iter_mut().zip(generator) {
-                        entry += x;
-                        sum += entry * entry;
-                        *sums = sum;
+                // Without a schedule A is Toeplitz, and so is A·L: its row t holds the first t + 1 entries of its first
+                // column, which is A times that of L.
+                Workload::Training(training) if training.rates().is_none() => {
+                    sums.copy_from_slice(generator);
+                    training.apply(&mut sums);
+                    let mut sum = 0.0;
+                    for entry in &mut sums {
+                        sum += *entry * *entry;
+                        *entry = sum;
                     }
                 }
                 _ => {
@@ -91,30 +112,37 @@ fn magnitudes(steps: usize) -> Vec<f64> {
     let magnitude = |k: usize| match (k, k % 2) {
         (0, _) => steps as f64,
         (_, 0) => 0.0,
-        _ => 1.0 / (PI * k as f64 / (2 * steps) as f64).sin(),
+        _ => 1.0 / angle(k, steps).sin(),
     };
     (0..2 * steps).map(magnitude).collect()
 }
 
-/// Applies a map of pairs of columns to a matrix, two columns at a time, in parallel.
+/// πk/2n, mirrored to at most π/2: near π the rounding of the angle would be all that is left of its sine.
+fn angle(k: usize, steps: usize) -> f64 {
+    PI * k.min(2 * steps - k) as f64 / (2 * steps) as f64
+}
+
+/// Applies a map of pairs of columns to a matrix, two columns at a time, in parallel. Each column is divided by a power of
+/// two before and multiplied by it after, since rounding errors do mix the two parts of a complex number: a small column
+/// must not travel with a large one.
 fn map_pairs(m: &Matrix, rows: usize, f: impl Fn(&mut Vec<Complex>) + Sync) -> Matrix {
+    let scales: Vec<f64> = (0..m.ncols())
+        .map(|j| dense::power_of_two(m.col_as_slice(j).iter().fold(0.0, |largest, x| x.abs().max(largest))))
+        .collect();
+    let entry = |i: usize, j: usize| if j < m.ncols() { m[(i, j)] / scales[j] } else { 0.0 };
     let pairs: Vec<Vec<Complex>> = (0..m.ncols().div_ceil(2))
         .into_par_iter()
         .map(|p| {
-            let first = m.col_as_slice(2 * p);
-            let mut pair: Vec<Complex> = match (2 * p + 1 < m.ncols()).then(|| m.col_as_slice(2 * p + 1)) {
-                Some(second) => first.iter().zip(second).map(|(a, b)| Complex::new(*a, *b)).collect(),
-                None => first.iter().map(|a| Complex::new(*a, 0.0)).collect(),
-            };
+            let mut pair =
+                (0..m.nrows()).map(|i| Complex::new(entry(i, 2 * p), entry(i, 2 * p + 1))).collect();
             f(&mut pair);
             pair
         })
         .collect();
     let mut out = Matrix::zeros(rows, m.ncols());
     dense::for_each_column(&mut out, |j, column| {
-        let pair = &pairs[j / 2];
-        for (x, pair) in column.iter_mut().zip(pair) {
-            *x = if j % 2 == 0 { pair.re } else { pair.im };
+        for (x, pair) in column.iter_mut().zip(&pairs[j / 2]) {
+            *x = scales[j] * if j % 2 == 0 { pair.re } else { pair.im };
         }
     });
     out
@@ -189,9 +217,8 @@ impl Factorization for Fft {
     fn variances(&self, workload: &Workload) -> Vec<f64> {
         match (&self.inverse, workload) {
             (Some(inverse), _) => self.optimal_variances(inverse, workload),
-            // B·Bᵀ is the same Toeplitz matrix as CᵀC.
-            (None, Workload::Training(training)) if training.is_prefix_sum() => {
-                vec![self.gram[0]; self.steps]
+            (None, Workload::Training(training)) if training.rates().is_none() => {
+                self.momentum_variances(training.momentum())
             }
             _ => variances_by_columns(self, workload),
         }
@@ -220,10 +247,10 @@ pub fn norm(steps: usize) -> f64 {
 }
 
 /// The variance σ² of Z with which Algorithm 1 of the paper is ρ-zCDP for contributions of norm κ in a single
-/// participation: κ²‖v̂‖₁/(4nρ). The squared sensitivity is κ²·X_00 = κ²‖v̂‖₁/2n, and a Gaussian mechanism has
+/// participation, rounded up: κ²‖v̂‖₁/(4nρ). The squared sensitivity is κ²·X_00 = κ²‖v̂‖₁/2n, and a Gaussian mechanism has
 /// ρ = sensitivity²/(2σ²).
 pub fn noise_variance(steps: usize, rho: f64, contribution: f64) -> f64 {
-    contribution * contribution * norm(steps) / (4.0 * steps as f64 * rho)
+    rounded_up(contribution * contribution * norm(steps) / (4.0 * steps as f64 * rho), steps)
 }
 
 /// The zCDP of Algorithm 1 with noise variance σ², for contributions of norm κ and *any* schema with at most
@@ -231,7 +258,12 @@ pub fn noise_variance(steps: usize, rho: f64, contribution: f64) -> f64 {
 /// Where the schema is known, the exact sensitivity gives less.
 pub fn zcdp(steps: usize, noise_variance: f64, contribution: f64, participations: usize) -> f64 {
     let rho = contribution * contribution * norm(steps) / (4.0 * steps as f64 * noise_variance);
-    rho * (participations as f64).powi(2) * (1.0 + 4.0 * steps as f64 * f64::EPSILON) // up: 2n terms were added
+    rounded_up(rho * (participations as f64).powi(2), steps)
+}
+
+/// Up, by more than the rounding errors of a sum of 2n positive terms.
+fn rounded_up(x: f64, steps: usize) -> f64 {
+    x * (1.0 + (4.0 * steps as f64 + 32.0) * f64::EPSILON)
 }
 
 /// The mean squared error per iterate of Algorithm 1 at ρ-zCDP: κ²‖v̂‖₁²/(8ρn²).

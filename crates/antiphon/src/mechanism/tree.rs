@@ -13,7 +13,7 @@
 
 use super::factorization::{Cost, Factorization, map_columns, variances_by_columns};
 use crate::linalg::dense::Matrix;
-use crate::workload::Workload;
+use crate::workload::{Training, Workload};
 
 /// The shape of a completed tree over n steps: level l has ⌈n/2^l⌉ nodes.
 #[derive(Debug, Clone)]
@@ -136,20 +136,93 @@ impl Tree {
         u.iter_mut().zip(&shifts).for_each(|(u, shift)| *u -= shift);
     }
 
-    /// 1ᵀX⁻¹1 over the first t + 1 steps, along the path from leaf t to the root: q = eᵀX⁻¹e and s = 1ᵀX⁻¹e, for e
-    /// the indicator of those steps inside the subtree.
-    fn prefix_variance(&self, t: usize) -> f64 {
-        let (mut q, mut s) = (1.0, 1.0);
-        for level in 1..=self.shape.height() {
-            let children = self.shape.children(level, t >> level);
-            let below: f64 = self.weights[children.clone()].iter().sum();
-            if (t >> (level - 1)) & 1 == 1 {
-                q += self.weights[children.start];
-                s += self.weights[children.start];
-            }
-            (q, s) = (q - s * s / (1.0 + below), s / (1.0 + below));
+    /// The variances for a training workload, level by level in O(n log n).
+    ///
+    /// For every step t: q = aᵀX⁻¹a and s = 1ᵀX⁻¹a, with a the part of row t of A in the subtree that holds t. When two
+    /// halves join, a step of the right one gains the left half's part, which is u + H·p for the last rows u of A and p of
+    /// M_β there and what momentum and rates have added since. Then the node's own ones take their share:
+    /// q − s²/(1 + c) and s/(1 + c), with c = 1ᵀD⁻¹1.
+    fn training_variances(&self, training: &Training) -> Vec<f64> {
+        let (shape, beta) = (&self.shape, training.momentum());
+        let mut q: Vec<f64> = (0..shape.steps).map(|t| training.rate(t).powi(2)).collect();
+        let mut s: Vec<f64> = (0..shape.steps).map(|t| training.rate(t)).collect();
+        let leaf = |t: usize| {
+            let eta = training.rate(t);
+            Forms { uu: eta * eta, up: eta, pp: 1.0, su: eta, sp: 1.0 }
+        };
+        let mut forms: Vec<Forms> = (0..shape.steps).map(leaf).collect();
+        for level in 1..=shape.height() {
+            let half = 1 << (level - 1);
+            let join = |place: usize, q: &mut [f64], s: &mut [f64]| {
+                let children = shape.children(level, place);
+                let below: f64 = self.weights[children.clone()].iter().sum();
+                let mut joined = forms[2 * place];
+                if children.len() == 2 {
+                    let left = forms[2 * place];
+                    let (mut fade, mut gain) = (1.0, 0.0);
+                    for i in half..q.len() {
+                        fade *= beta;
+                        gain += training.rate((place << level) + i) * fade;
+                        q[i] += left.uu + gain * (2.0 * left.up + gain * left.pp);
+                        s[i] += left.su + gain * left.sp;
+                    }
+                    joined = left.moved(gain, fade).plus(&forms[2 * place + 1]);
+                }
+                for (q, s) in q.iter_mut().zip(s.iter_mut()) {
+                    (*q, *s) = (*q - *s * *s / (1.0 + below), *s / (1.0 + below));
+                }
+                joined.under_node(below)
+            };
+            let parts = q.chunks_mut(2 * half).zip(s.chunks_mut(2 * half));
+            forms = parts.enumerate().map(|(place, (q, s))| join(place, q, s)).collect();
         }
         q
+    }
+}
+
+/// Inner products under X⁻¹ of a subtree, of the last rows u of A and p of M_β and the vector of ones.
+#[derive(Debug, Clone, Copy)]
+struct Forms {
+    uu: f64,
+    up: f64,
+    pp: f64,
+    su: f64,
+    sp: f64,
+}
+
+impl Forms {
+    /// Those of u + gain·p and fade·p.
+    fn moved(&self, gain: f64, fade: f64) -> Forms {
+        Forms {
+            uu: self.uu + gain * (2.0 * self.up + gain * self.pp),
+            up: fade * (self.up + gain * self.pp),
+            pp: fade * fade * self.pp,
+            su: self.su + gain * self.sp,
+            sp: fade * self.sp,
+        }
+    }
+
+    /// Those of two halves side by side.
+    fn plus(&self, other: &Forms) -> Forms {
+        Forms {
+            uu: self.uu + other.uu,
+            up: self.up + other.up,
+            pp: self.pp + other.pp,
+            su: self.su + other.su,
+            sp: self.sp + other.sp,
+        }
+    }
+
+    /// Those under D + 11ᵀ, from those under D with c = 1ᵀD⁻¹1.
+    fn under_node(&self, c: f64) -> Forms {
+        let scale = 1.0 / (1.0 + c);
+        Forms {
+            uu: self.uu - scale * self.su * self.su,
+            up: self.up - scale * self.su * self.sp,
+            pp: self.pp - scale * self.sp * self.sp,
+            su: scale * self.su,
+            sp: scale * self.sp,
+        }
     }
 }
 
@@ -187,10 +260,8 @@ impl Factorization for Tree {
 
     fn variances(&self, workload: &Workload) -> Vec<f64> {
         match workload {
-            Workload::Training(training) if training.is_prefix_sum() => {
-                (0..self.steps()).map(|t| self.prefix_variance(t)).collect()
-            }
-            _ => variances_by_columns(self, workload),
+            Workload::Training(training) => self.training_variances(training),
+            Workload::Dense(_) => variances_by_columns(self, workload),
         }
     }
 
@@ -233,9 +304,9 @@ impl OnlineTree {
         OnlineTree { shape: Shape::new(steps) }
     }
 
-    /// A stream of the noise of each step, for coordinates drawn together.
-    pub fn stream(&self) -> TreeStream {
-        TreeStream { shape: self.shape.clone(), step: 0, estimates: Vec::new() }
+    /// A stream of the noise of each step, for so many coordinates drawn together.
+    pub fn stream(&self, coordinates: usize) -> TreeStream {
+        TreeStream { shape: self.shape.clone(), coordinates, step: 0, estimates: Vec::new() }
     }
 
     /// Σ of squares of the weights in the root's estimate, virtual nodes left out.
@@ -256,6 +327,7 @@ impl OnlineTree {
 #[derive(Debug, Clone)]
 pub struct TreeStream {
     shape: Shape,
+    coordinates: usize,
     step: usize,
     /// The estimates that make up the last prefix sum, from large subtrees to small ones: level and row.
     estimates: Vec<(usize, Vec<f64>)>,
@@ -265,7 +337,12 @@ impl TreeStream {
     /// Writes the noise of the next step to `out`, in gradient space; `false` after the last step.
     ///
     /// `fresh(node, row)` must fill `row` with the Gaussians of that node, a row of Z. Every node is asked for once.
+    ///
+    /// # Panics
+    ///
+    /// If `out` is not as long as the stream has coordinates: noise for the others would be wrong.
     pub fn next_into(&mut self, out: &mut [f64], mut fresh: impl FnMut(usize, &mut [f64])) -> bool {
+        assert_eq!(out.len(), self.coordinates, "a stream has the same coordinates at every step");
         let t = self.step;
         if t == self.shape.steps {
             return false;
@@ -325,7 +402,7 @@ impl Factorization for OnlineTree {
 
     fn noise(&self, z: &Matrix) -> Matrix {
         map_columns(z, self.steps(), |z, x| {
-            let mut stream = self.stream();
+            let mut stream = self.stream(1);
             for x in x.iter_mut() {
                 stream.next_into(std::slice::from_mut(x), |node, row| row[0] = z[node]);
             }

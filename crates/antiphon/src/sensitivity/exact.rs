@@ -153,7 +153,7 @@ pub(super) fn elliptope(x: &Matrix, tolerance: f64, floor: f64) -> PatternBounds
         return total(0.0, 0.0);
     }
     // A power of two, so that scaling is exact.
-    let scale = super::source::power_of_two(largest);
+    let scale = dense::power_of_two(largest);
     let e = dense::from_fn(k, k, |i, j| entry(i, j) / scale);
     let enough = |lower: f64, upper: f64| {
         let bounds = total(scale * lower, scale * upper);

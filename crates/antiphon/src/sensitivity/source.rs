@@ -52,7 +52,7 @@ impl<'a> Source<'a> {
                 schema.steps()
             )));
         }
-        let root = power_of_two(largest.sqrt());
+        let root = dense::power_of_two(largest.sqrt());
         Ok(Source { given: Given::Entries(entries), scale: root * root, sensitivity_scale: root })
     }
 
@@ -90,7 +90,7 @@ impl<'a> Source<'a> {
             }
         }
         // An even exponent, so that the root of the scale is a power of two as well.
-        let root = power_of_two(largest.sqrt());
+        let root = dense::power_of_two(largest.sqrt());
         Ok(Source { given: Given::Gram(x), scale: root * root, sensitivity_scale: root })
     }
 
@@ -194,25 +194,10 @@ fn scale_of_entry(x: f64) -> f64 {
     if x > 0.0 { 2f64.powi(x.log2().floor().clamp(-1000.0, 1000.0) as i32) } else { 1.0 }
 }
 
-/// A power of two within a factor of two of x, and 1 for 0; never so small or large that its square leaves the range.
-pub(super) fn power_of_two(x: f64) -> f64 {
-    if x > 0.0 { 2f64.powi(x.log2().floor().clamp(-500.0, 500.0) as i32) } else { 1.0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sensitivity::testing::{Noise, random_matrix};
-
-    #[test]
-    fn a_power_of_two_is_near_and_harmless() {
-        for x in [5e-324, 1e-300, 0.3, 1.0, 7.9, 1e300, f64::MAX] {
-            let power = power_of_two(x);
-            assert_eq!(power.log2().fract(), 0.0);
-            assert!(power * power > 0.0 && (power * power).is_finite());
-        }
-        assert_eq!((power_of_two(7.9), power_of_two(0.0)), (4.0, 1.0));
-    }
 
     #[test]
     fn entries_whose_squares_leave_the_range_are_no_zero() {

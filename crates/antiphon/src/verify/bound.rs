@@ -11,6 +11,8 @@ use crate::workload::Workload;
 
 /// Up to this many steps a comes from singular values.
 const MAX_SINGULAR_STEPS: usize = 4000;
+/// Largest matrix of a certificate that is written out: 12,000 × 12,000.
+const MAX_ENTRIES: u128 = 144_000_000;
 /// Relative rounding error allowed for a sum of resolvents in square-root form (an estimate).
 const ROUNDING: f64 = 1e-9;
 
@@ -68,6 +70,14 @@ fn factor(schema: &Schema, certificate: &Certificate) -> Result<Matrix> {
         .listed()
         .ok_or_else(|| Error::Unsupported("a minimum-separation schema has no certificate".into()))?;
     let columns = patterns.iter().map(Vec::len).sum();
+    // A small file can name a large matrix.
+    if schema.steps() as u128 * columns as u128 > MAX_ENTRIES {
+        return Err(Error::Unsupported(format!(
+            "the certificate is too large for singular values ({} steps, {columns} columns), and the linear-time way needs \
+             fixed epoch order and a prefix-sum, momentum or learning-rate workload",
+            schema.steps()
+        )));
+    }
     let mut l = Matrix::zeros(schema.steps(), columns);
     let mut offset = 0;
     for (steps, factor) in patterns.iter().zip(&certificate.factors) {
