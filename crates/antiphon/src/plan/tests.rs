@@ -1,0 +1,107 @@
+use super::*;
+
+fn compared(schema: &Schema, workload: &Workload) -> Comparison {
+    compare(schema, workload, &CompareParams::default(), &|_| true).unwrap()
+}
+
+#[test]
+fn all_mechanisms_are_there_and_none_beats_the_bound() {
+    let schema = Schema::epochs(4, 12).unwrap();
+    for workload in [Workload::prefix_sum(48), Workload::training(48, 0.9, None).unwrap()] {
+        let comparison = compared(&schema, &workload);
+        assert_eq!(comparison.candidates.len(), Choice::all().len());
+        assert_eq!(comparison.candidates[0].choice, Choice::Optimal);
+        for candidate in &comparison.candidates {
+            assert!(candidate.over_optimum.unwrap() >= 0.0, "{candidate:?}");
+            assert_eq!(candidate.sensitivity_kind, Kind::Exact);
+            assert!((candidate.variances.iter().sum::<f64>() / candidate.loss - 1.0).abs() < 1e-12);
+        }
+        assert!(comparison.candidates[0].over_optimum.unwrap() <= 1e-3);
+    }
+}
+
+#[test]
+fn the_best_stamps_are_the_best_of_those_tried() {
+    let schema = Schema::epochs(6, 8).unwrap();
+    let workload = Workload::prefix_sum(48);
+    let best = compared(&schema, &workload);
+    for stamps in stamp_counts(48) {
+        let fixed = CompareParams { stamps: Some(stamps), ..CompareParams::default() };
+        let fixed = compare(&schema, &workload, &fixed, &|_| true).unwrap();
+        for candidate in &fixed.candidates {
+            let found = best.candidates.iter().find(|c| c.choice == candidate.choice).unwrap();
+            assert!(found.loss <= candidate.loss * (1.0 + 1e-6), "{stamps} {candidate:?}");
+        }
+    }
+    assert_eq!(stamp_counts(13)[..4], [1, 2, 3, 4]);
+    assert!(stamp_counts(13).contains(&13) && stamp_counts(1) == [1]);
+}
+
+#[test]
+fn minimum_separation_has_a_bound_but_no_optimum() {
+    let schema = Schema::min_separation(24, 8, 3).unwrap();
+    let comparison = compared(&schema, &Workload::prefix_sum(24));
+    assert_eq!(comparison.left_out.len(), 1);
+    assert_eq!(comparison.left_out[0].0, Choice::Optimal);
+    assert!(comparison.candidates.iter().all(|candidate| candidate.over_optimum.unwrap() > 0.0));
+}
+
+#[test]
+fn the_recommendation_follows_the_memory() {
+    let comparison = compared(&Schema::epochs(4, 16).unwrap(), &Workload::prefix_sum(64));
+    let plan = |memory| recommend(&comparison, &Needs { params: 1000, memory });
+    let choice = |place: usize| comparison.candidates[place].choice;
+    let all = plan(None).unwrap();
+    assert_eq!((choice(all.chosen), all.better), (Choice::Optimal, None));
+    // One row fits, the matrix of the optimum does not: 4,000 bytes for the row, 8·(64·65/2) for the matrix.
+    assert_eq!(comparison.candidates[0].stream_bytes(1000), Some(4_000 + 16_640));
+    let least = plan(Some(4_000)).unwrap();
+    assert_eq!(choice(least.chosen), Choice::Structured(Family::Identity));
+    assert_eq!(least.better.map(choice), Some(Choice::Optimal));
+    let error = plan(Some(3_999)).unwrap_err().to_string();
+    assert!(
+        error.starts_with("memory must be at least 4000 bytes") && error.ends_with("got 3999"),
+        "{error}"
+    );
+}
+
+#[test]
+fn ties_go_to_the_simplest_and_huge_models_do_not_overflow() {
+    let identity = Workload::dense(crate::linalg::dense::identity(6)).unwrap();
+    let comparison = compared(&Schema::epochs(2, 3).unwrap(), &identity);
+    assert_eq!(comparison.candidates[0].choice, Choice::Structured(Family::Identity));
+    assert!(comparison.candidates.iter().all(|c| c.stream_bytes(u64::MAX) == Some(u64::MAX)));
+}
+
+#[test]
+fn one_number_of_stamps_that_fails_does_not_take_the_others_with_it() {
+    // Rates that rise by twenty-four orders of magnitude: the single-epoch optimum of all 13 steps cannot be certified.
+    let rates = (0..13).map(|i| 10f64.powi(2 * i - 12)).collect();
+    let workload = Workload::training(13, 0.99, Some(rates)).unwrap();
+    let alone = make::single_epoch_stamp(13, &workload, 1e-3, &|_| true);
+    assert!(matches!(alone, Err(Error::NoConvergence { .. })));
+    let comparison = compared(&Schema::fixed_order(13, 5).unwrap(), &workload);
+    let single = comparison.candidates.iter().find(|candidate| candidate.choice == Choice::SingleEpoch);
+    assert!(single.unwrap().stamps > 1 && comparison.left_out.is_empty());
+    // With no other choice it is left out, and all others are still there.
+    let fixed = CompareParams { stamps: Some(1), ..CompareParams::default() };
+    let comparison = compare(&Schema::fixed_order(13, 5).unwrap(), &workload, &fixed, &|_| true).unwrap();
+    assert_eq!((comparison.left_out.len(), comparison.left_out[0].0), (1, Choice::SingleEpoch));
+    assert_eq!(comparison.candidates.len(), 6);
+}
+
+#[test]
+fn no_rates_make_a_mechanism_better_than_the_best() {
+    // Two columns of very different size once travelled as one complex column, and stamped FFT looked 3× too good.
+    let workload = Workload::training(60, 0.9, Some(vec![1e20; 60])).unwrap();
+    let comparison = compared(&Schema::epochs(6, 10).unwrap(), &workload);
+    assert_eq!(comparison.candidates[0].choice, Choice::Optimal);
+    assert!(comparison.candidates.iter().all(|candidate| candidate.over_optimum.unwrap() >= 0.0));
+}
+
+#[test]
+fn an_observer_can_stop_it() {
+    let schema = Schema::epochs(2, 8).unwrap();
+    let stop = compare(&schema, &Workload::prefix_sum(16), &CompareParams::default(), &|_| false);
+    assert!(matches!(stop, Err(Error::Interrupted)));
+}
