@@ -105,7 +105,7 @@ impl Flat {
                 check_multiplier(*noise_multiplier)?;
                 let same = |(q, z, _): &&mut (f64, f64, u64)| q == sampling_rate && z == noise_multiplier;
                 match self.sampled.iter_mut().find(same) {
-                    Some((_, _, known)) => *known = (*known + count).min(MAX_COUNT * 1000),
+                    Some((_, _, known)) => *known += count,
                     None => self.sampled.push((*sampling_rate, *noise_multiplier, count)),
                 }
                 Ok(())

@@ -85,11 +85,11 @@ impl Aim {
     }
 }
 
-/// A few thousand grid points per step.
+/// Some grid points per step: enough that small losses of long runs are not drowned in the interval.
 fn coarse(parts: &Parts, tail: f64) -> Vec<(Losses, f64, u64)> {
     let discretize = |(step, count): &(Step, u64)| {
         let range = step.range(tail);
-        let h = (range.1 - range.0) / 2000.0;
+        let h = (range.1 - range.0) / 32_768.0;
         (step.discretize(h, range), h, *count)
     };
     parts.iter().map(discretize).collect()
@@ -128,9 +128,14 @@ pub struct Sum {
     first: i64,
     masses: Vec<f64>,
     log_unit: f64,
+    aim: Aim,
     /// What is added to δ for an upper bound, and subtracted for a lower one.
-    extra: f64,
-    missing: f64,
+    infinite: f64,
+    outside: f64,
+    /// What the tilted masses can be wrong by in all: see [`Sum::blur`].
+    error: f64,
+    /// What masses can be wrong by relatively, after all steps.
+    relative: f64,
     /// How many losses were added up.
     count: f64,
 }
@@ -220,12 +225,18 @@ impl Sum {
         let sum = |f: &dyn Fn(&Losses) -> f64| -> f64 {
             losses.iter().map(|(losses, count)| *count as f64 * f(losses)).sum::<f64>() * unit
         };
-        // Rounding of the powers and transforms: an estimate, relative to the largest of the tilted masses, all of which
-        // may be wrong by as much.
-        let rounding = 16.0 * (size as f64).log2() * f64::EPSILON * (1.0 + count);
-        let extra = sum(&|losses| losses.infinite) + OUTSIDE + rounding;
-        let missing = sum(&|losses| losses.outside) + OUTSIDE + rounding;
-        Ok(Sum { h, first, masses, log_unit, extra, missing, count })
+        // Rounding of the powers and transforms, in the sum of all tilted masses: an estimate.
+        let error = 16.0 * (size as f64).log2() * f64::EPSILON * (1.0 + count) + OUTSIDE;
+        // A mass of one step is good to 1e-13 or so, and sums to less than 1e-9: estimates.
+        let relative = 1e-9 + 1e-12 * count;
+        let (infinite, outside) = (sum(&|losses| losses.infinite), sum(&|losses| losses.outside));
+        Ok(Sum { h, first, masses, log_unit, aim, infinite, outside, error, relative, count })
+    }
+
+    /// What rounding and the end of the circle can have taken from, or added to, δ at an ε. Tilting back multiplies errors
+    /// of masses above ε by e^(θ(aim − ε)) at most.
+    fn blur(&self, epsilon: f64) -> f64 {
+        self.error * exp((self.aim.tilt * (self.aim.epsilon - epsilon)).max(0.0))
     }
 
     /// A probability in the units of this sum.
@@ -240,40 +251,42 @@ impl Sum {
     /// An ε for which δ is not above the given one, the smallest that follows; zero where that does. `None` where not even
     /// the largest ε of the grid is known to do.
     pub fn epsilon_above(&self, delta: f64) -> Option<f64> {
-        let goal = (self.scaled(delta) * (1.0 - ROUNDING) - self.extra) / (1.0 + ROUNDING); // down
-        if goal <= 0.0 {
-            return None;
-        }
+        let most = self.scaled(delta) * (1.0 - self.relative) - self.infinite; // down
         let mut above = Above::new(self);
+        let mut found = None;
         for i in (0..self.masses.len()).rev() {
             let loss = self.loss(i);
-            if above.delta() > goal {
-                // Between this grid point and the one above: δ is a − e^ε·b there.
-                let epsilon = loss + log((above.a - goal) / above.b);
-                return Some(epsilon.clamp(loss, loss + self.h).max(0.0));
+            let goal = (most - self.blur(loss)) / (1.0 + self.relative); // down
+            // What is not a number is not enough.
+            let enough = above.delta() <= goal;
+            if !enough {
+                // Between this grid point and the one above, if that one is enough: δ is a − e^ε·b there.
+                let between = loss + log((above.a - goal) / above.b);
+                let inside = goal > 0.0 && between > loss && between <= loss + self.h;
+                return found.map(|top: f64| if inside { between.max(0.0) } else { top });
             }
             if loss <= 0.0 {
                 return Some(0.0);
             }
+            found = Some(loss);
             above.take(self.masses[i]);
         }
-        // The circle ends above zero: its lower end will do.
-        Some(self.loss(0).max(0.0))
+        found // the circle ends above zero
     }
 
     /// δ at an ε, from above.
     pub fn delta_above(&self, epsilon: f64) -> f64 {
-        let scaled = self.plain_delta(epsilon) * (1.0 + ROUNDING) + self.extra;
-        (scaled * exp(self.log_unit) * (1.0 + ROUNDING)).min(1.0)
+        let scaled = self.plain_delta(epsilon) * (1.0 + self.relative) + self.infinite + self.blur(epsilon);
+        (scaled * exp(self.log_unit) * (1.0 + self.relative)).min(1.0)
     }
 
     /// δ at an ε, from below.
     pub fn delta_below(&self, epsilon: f64) -> f64 {
         let masses = Prefix::new(self);
         let delta = self.plain_delta(epsilon) * exp(self.log_unit);
-        let scaled =
-            self.plain_delta(epsilon) * (1.0 - ROUNDING) - self.missing - masses.spread(epsilon, delta);
-        (scaled * exp(self.log_unit) * (1.0 - ROUNDING)).max(0.0)
+        let plain = self.plain_delta(epsilon) * (1.0 - self.relative);
+        let scaled = plain - self.outside - self.blur(epsilon) - masses.spread(epsilon, delta);
+        (scaled * exp(self.log_unit) * (1.0 - self.relative)).max(0.0)
     }
 
     fn plain_delta(&self, epsilon: f64) -> f64 {
@@ -284,7 +297,7 @@ impl Sum {
 
     /// An ε for which δ is above the given one, the largest grid point that follows; zero where none does.
     pub fn epsilon_below(&self, delta: f64) -> f64 {
-        let goal = self.scaled(delta) * (1.0 + ROUNDING);
+        let goal = self.scaled(delta) * (1.0 + self.relative);
         let masses = Prefix::new(self);
         let mut above = Above::new(self);
         for i in (0..self.masses.len()).rev() {
@@ -292,7 +305,7 @@ impl Sum {
             if loss <= 0.0 {
                 return 0.0;
             }
-            let plain = above.delta() * (1.0 - ROUNDING) - self.missing;
+            let plain = above.delta() * (1.0 - self.relative) - self.outside - self.blur(loss);
             if plain > goal && plain - masses.spread(loss, delta) > goal {
                 return loss;
             }
@@ -324,9 +337,6 @@ impl Above {
         self.b = (self.b + mass) * self.shrink;
     }
 }
-
-/// Relative errors of the masses of one step, and of sums.
-const ROUNDING: f64 = 1e-9;
 
 /// Running sums of masses, and the bound on what connecting the dots can have added to δ.
 ///
