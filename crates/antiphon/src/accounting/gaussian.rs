@@ -134,7 +134,7 @@ fn smallest(enough: impl Fn(f64) -> bool) -> Option<f64> {
     Some(above)
 }
 
-fn positive(name: &str, value: f64) -> Result<()> {
+pub(super) fn positive(name: &str, value: f64) -> Result<()> {
     if value > 0.0 && value < f64::INFINITY {
         Ok(())
     } else {
@@ -142,7 +142,7 @@ fn positive(name: &str, value: f64) -> Result<()> {
     }
 }
 
-fn probability(name: &str, value: f64) -> Result<()> {
+pub(super) fn probability(name: &str, value: f64) -> Result<()> {
     if value > 0.0 && value < 1.0 { Ok(()) } else { Err(Error::argument(name, "in (0, 1)", value)) }
 }
 

@@ -1,6 +1,7 @@
-//! Linear algebra: the only room that names faer and rustfft, and the structured inverse at the heart of the solver.
+//! Linear algebra: the only room that names faer, rustfft and realfft, and the structured inverse at the heart of the solver.
 
 pub mod block_cyclic;
+pub mod convolution;
 pub mod dense;
 mod lanes;
 pub mod quadrature;

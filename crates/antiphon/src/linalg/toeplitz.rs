@@ -1,4 +1,4 @@
-//! Circulant and symmetric Toeplitz matrices, by fast Fourier transforms. The only file that names rustfft.
+//! Circulant and symmetric Toeplitz matrices, by fast Fourier transforms.
 //!
 //! All products work on *pairs*: two real vectors travel as the real and the imaginary part of one complex vector,
 //! which a real matrix does not mix. That halves the number of transforms. Rounding errors do mix them, so the two should

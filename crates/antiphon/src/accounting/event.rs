@@ -1,0 +1,142 @@
+//! What a run does to privacy, as plain data: events that accountants consume.
+//!
+//! As JSON:
+//!
+//! ```text
+//! {"kind":"gaussian","noise_multiplier":0.6}
+//! {"kind":"poisson-sampled","sampling_rate":0.01,"noise_multiplier":1.0}
+//! {"kind":"composed","events":[{"event":{…},"count":2052},{"event":{…},"count":1}]}
+//! ```
+
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Most repetitions that are accounted for.
+pub const MAX_COUNT: u64 = 1_000_000_000;
+
+/// One event of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Event {
+    /// One Gaussian mechanism: noise of standard deviation `noise_multiplier` times the sensitivity. Every matrix
+    /// mechanism is one of these, however many steps it has.
+    Gaussian {
+        /// z.
+        noise_multiplier: f64,
+    },
+    /// A Gaussian mechanism on a sample in which each example is with this probability, independently of all others and
+    /// of all other samples: one step of DP-SGD, where the data are really sampled like that.
+    PoissonSampled {
+        /// q.
+        sampling_rate: f64,
+        /// z.
+        noise_multiplier: f64,
+    },
+    /// Events one after another, each may depend on what those before it showed.
+    Composed {
+        /// In any order.
+        events: Vec<Repeated>,
+    },
+}
+
+/// An event that happens several times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Repeated {
+    /// What happens.
+    pub event: Event,
+    /// How often.
+    pub count: u64,
+}
+
+impl Event {
+    /// A matrix mechanism with this noise multiplier.
+    pub fn gaussian(noise_multiplier: f64) -> Event {
+        Event::Gaussian { noise_multiplier }
+    }
+
+    /// DP-SGD: so many steps on Poisson samples.
+    pub fn dp_sgd(sampling_rate: f64, noise_multiplier: f64, steps: u64) -> Event {
+        let event = Event::PoissonSampled { sampling_rate, noise_multiplier };
+        Event::Composed { events: vec![Repeated { event, count: steps }] }
+    }
+
+    /// DP-GD: so many steps on all data.
+    pub fn dp_gd(noise_multiplier: f64, steps: u64) -> Event {
+        Event::Composed { events: vec![Repeated { event: Event::gaussian(noise_multiplier), count: steps }] }
+    }
+
+    /// The simple events in it with their counts, checked: Gaussians and sampled Gaussians, no event twice.
+    pub(super) fn flat(&self) -> Result<Flat> {
+        let mut flat = Flat::default();
+        flat.add(self, 1)?;
+        Ok(flat)
+    }
+}
+
+/// An event taken apart.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Flat {
+    /// μ² = Σ 1/z² of all Gaussians that are not sampled: together they are one, with noise multiplier 1/μ.
+    pub squared_mu: f64,
+    /// The sampled ones: sampling rate, noise multiplier, count.
+    pub sampled: Vec<(f64, f64, u64)>,
+}
+
+impl Flat {
+    /// The noise multiplier of the one Gaussian that stands for all that are not sampled, rounded down.
+    pub fn gaussian_multiplier(&self) -> f64 {
+        1.0 / self.squared_mu.sqrt() * (1.0 - 4.0 * f64::EPSILON)
+    }
+
+    fn add(&mut self, event: &Event, count: u64) -> Result<()> {
+        if !(1..=MAX_COUNT).contains(&count) {
+            return Err(Error::argument("the count of an event", format!("in 1..={MAX_COUNT}"), count));
+        }
+        match event {
+            Event::Gaussian { noise_multiplier } => self.add_gaussian(*noise_multiplier, count),
+            Event::PoissonSampled { sampling_rate, noise_multiplier } => {
+                if !(*sampling_rate > 0.0 && *sampling_rate <= 1.0) {
+                    return Err(Error::argument("sampling_rate", "in (0, 1]", sampling_rate));
+                }
+                if *sampling_rate == 1.0 {
+                    return self.add_gaussian(*noise_multiplier, count);
+                }
+                check_multiplier(*noise_multiplier)?;
+                let same = |(q, z, _): &&mut (f64, f64, u64)| q == sampling_rate && z == noise_multiplier;
+                match self.sampled.iter_mut().find(same) {
+                    Some((_, _, known)) => *known += count,
+                    None => self.sampled.push((*sampling_rate, *noise_multiplier, count)),
+                }
+                Ok(())
+            }
+            Event::Composed { events } => {
+                if events.is_empty() {
+                    return Err(Error::argument("a composed event", "a list of at least one event", "[]"));
+                }
+                events.iter().try_for_each(|repeated| {
+                    let count = count.checked_mul(repeated.count).filter(|count| *count <= MAX_COUNT);
+                    let too_many = || format!("more than {MAX_COUNT}");
+                    let count = count.ok_or_else(|| {
+                        Error::argument("the count of an event", format!("in 1..={MAX_COUNT}"), too_many())
+                    })?;
+                    self.add(&repeated.event, count)
+                })
+            }
+        }
+    }
+
+    fn add_gaussian(&mut self, noise_multiplier: f64, count: u64) -> Result<()> {
+        check_multiplier(noise_multiplier)?;
+        // Up: Gaussians compose to a Gaussian with the sum of the squares.
+        self.squared_mu += count as f64 / (noise_multiplier * noise_multiplier) * (1.0 + 8.0 * f64::EPSILON);
+        Ok(())
+    }
+}
+
+fn check_multiplier(noise_multiplier: f64) -> Result<()> {
+    match (1e-6..=1e12).contains(&noise_multiplier) {
+        true => Ok(()),
+        false => Err(Error::argument("noise_multiplier", "in [1e-6, 1e12]", noise_multiplier)),
+    }
+}

@@ -1,0 +1,193 @@
+//! Privacy loss distributions: ε and δ of many steps, as a bracket.
+//!
+//! | file | room |
+//! |---|---|
+//! | `step` | the loss of one step on a grid, by connecting the dots |
+//! | `aim` | where the answer will be |
+//! | `compose` | the sum of many losses, near the ε or δ that is asked for |
+//! | `ends` | the two ends of the bracket, from that sum |
+
+mod aim;
+mod compose;
+mod ends;
+mod step;
+
+use super::Bracket;
+use super::event::Flat;
+use crate::error::{Error, Result};
+use aim::{Aim, Moments};
+use compose::Sum;
+use step::{Parts, Side, Step};
+
+/// How fine to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Params {
+    /// The bracket of ε is to be at most this wide, relative to ε or absolutely, whichever is more.
+    pub width: f64,
+    /// The interval of the grid; chosen to reach the width where none is given.
+    pub interval: Option<f64>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Params { width: 1e-3, interval: None }
+    }
+}
+
+/// The smallest δ for which sampled events are accounted for.
+pub const MIN_DELTA: f64 = 1e-250;
+
+/// ε at δ, for events with sampling among them.
+pub(super) fn epsilon(flat: &Flat, delta: f64, params: &Params) -> Result<Bracket> {
+    check(params)?;
+    if !(MIN_DELTA..1.0).contains(&delta) {
+        return Err(Error::argument("delta", format!("in [{MIN_DELTA:e}, 1) with sampling"), delta));
+    }
+    let [mut removing, mut adding] = sides(flat).map(|parts| Search::new(parts, delta, params));
+    loop {
+        let (one, other) = rayon::join(|| removing.improve(delta), || adding.improve(delta));
+        one?;
+        other?;
+        let found = removing.found.worse(adding.found);
+        let wanted = params.width * found.lower.max(1.0);
+        // A side that is not the worse one needs no improvement.
+        let again = |search: &mut Search| {
+            search.active = search.found.upper > found.lower && search.prepare(wanted);
+            search.active
+        };
+        if found.upper - found.lower <= wanted || !(again(&mut removing) | again(&mut adding)) {
+            return Ok(found);
+        }
+    }
+}
+
+/// The search for a narrow bracket of one side: with better aims and smaller intervals.
+struct Search {
+    parts: Vec<(Step, u64)>,
+    moments: Moments,
+    count: f64,
+    aim: Aim,
+    /// One from which errors would be less.
+    better: Option<Aim>,
+    h: f64,
+    /// Whether h was given, or is the smallest that fits.
+    fixed: bool,
+    found: Bracket,
+    rounds: usize,
+    active: bool,
+}
+
+impl Search {
+    fn new(parts: Vec<(Step, u64)>, delta: f64, params: &Params) -> Self {
+        let moments = Moments::new(&parts);
+        let (aim, count) = (moments.at_delta(delta), count(&parts));
+        let h = interval(params, aim, count);
+        let found = Bracket { lower: 0.0, upper: f64::INFINITY };
+        let fixed = params.interval.is_some();
+        Search { parts, moments, count, aim, better: None, h, fixed, found, rounds: 0, active: true }
+    }
+
+    /// One more sum of losses.
+    fn improve(&mut self, delta: f64) -> Result<()> {
+        if !self.active {
+            return Ok(());
+        }
+        self.rounds += 1;
+        let tail = (delta * 1e-9 / self.count).max(1e-300);
+        let sum = loop {
+            match Sum::new(&self.parts, &self.moments, tail, self.aim, self.h) {
+                Err(Error::Argument { .. }) if !self.fixed && self.rounds == 1 && self.h < 1e3 => {
+                    self.h *= 2.0
+                }
+                // What was found before is all that can be had.
+                Err(_) if self.rounds > 1 => {
+                    self.fixed = true;
+                    return Ok(());
+                }
+                other => break other?,
+            }
+        };
+        let Some(upper) = sum.epsilon_above(delta) else {
+            return Err(Error::Numerical(format!(
+                "no finite epsilon was found at delta = {delta:e}: it is too small here"
+            )));
+        };
+        // Chernoff's bound may be far from the truth; from there, errors are less.
+        let blurred = self.better.is_none() && sum.blur_of_delta(upper) > 1e-4 * sum.scaled(delta);
+        self.better = blurred.then(|| self.moments.at_epsilon(upper));
+        self.found.upper = self.found.upper.min(upper);
+        self.found.lower = self.found.lower.max(sum.epsilon_below(delta).min(upper));
+        Ok(())
+    }
+
+    /// Gets ready for another round, if there is one that can be better.
+    fn prepare(&mut self, wanted: f64) -> bool {
+        match self.better {
+            _ if self.rounds >= 6 => return false,
+            Some(better) => self.aim = better,
+            None if self.fixed => return false,
+            // The width is of second order in h.
+            None => {
+                let ratio = wanted / (self.found.upper - self.found.lower);
+                self.h *= (0.8 * ratio.sqrt()).clamp(0.1, 0.7);
+            }
+        }
+        true
+    }
+}
+
+/// δ at ε, for events with sampling among them.
+pub(super) fn delta(flat: &Flat, epsilon: f64, params: &Params) -> Result<Bracket> {
+    check(params)?;
+    let one = |parts: &Parts| {
+        let (moments, count) = (Moments::new(parts), count(parts));
+        let (aim, tail) = (moments.at_epsilon(epsilon), 1e-280 / count);
+        let mut h = interval(params, aim, count);
+        loop {
+            match Sum::new(parts, &moments, tail, aim, h) {
+                Err(Error::Argument { .. }) if params.interval.is_none() && h < 1e3 => h *= 2.0,
+                other => {
+                    let sum = other?;
+                    return Ok(Bracket { lower: sum.delta_below(epsilon), upper: sum.delta_above(epsilon) });
+                }
+            }
+        }
+    };
+    let [removing, adding] = sides(flat);
+    let (removing, adding) = rayon::join(|| one(&removing), || one(&adding));
+    Ok(removing?.worse(adding?))
+}
+
+fn check(params: &Params) -> Result<()> {
+    if !(1e-6..=1.0).contains(&params.width) {
+        return Err(Error::argument("width", "in [1e-6, 1]", params.width));
+    }
+    match params.interval {
+        Some(h) if !(1e-8..=10.0).contains(&h) => Err(Error::argument("interval", "in [1e-8, 10]", h)),
+        _ => Ok(()),
+    }
+}
+
+/// The steps as seen when an example is removed, and when it is added.
+fn sides(flat: &Flat) -> [Vec<(Step, u64)>; 2] {
+    [Side::Removing, Side::Adding].map(|side| {
+        let step = |sampling_rate, noise_multiplier| Step { sampling_rate, noise_multiplier, side };
+        let mut parts: Vec<(Step, u64)> =
+            flat.sampled.iter().map(|&(rate, multiplier, count)| (step(rate, multiplier), count)).collect();
+        if flat.squared_mu > 0.0 {
+            parts.push((step(1.0, flat.gaussian_multiplier()), 1));
+        }
+        parts
+    })
+}
+
+fn count(parts: &Parts) -> f64 {
+    parts.iter().map(|(_, count)| *count as f64).sum()
+}
+
+/// The interval at which the bracket should be narrow enough: moving the losses of T steps to the grid costs some
+/// 2·T·h²·(θ + 1) in ε.
+fn interval(params: &Params, aim: Aim, count: f64) -> f64 {
+    let width = params.width * aim.epsilon.max(1.0);
+    params.interval.unwrap_or((width / (2.0 * count * (aim.tilt.min(1e4) + 1.0))).sqrt().min(1.0))
+}
