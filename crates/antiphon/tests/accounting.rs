@@ -2,6 +2,11 @@
 //! says with which versions.
 
 use antiphon::accounting::{Event, Params, epsilon, gaussian, zcdp};
+use antiphon::make;
+use antiphon::mechanism::{Family, Structured};
+use antiphon::schema::Schema;
+use antiphon::verify;
+use antiphon::workload::Workload;
 use serde_json::Value;
 
 fn goldens(part: &str) -> Vec<Value> {
@@ -69,4 +74,20 @@ fn zcdp_implies_what_mpmath_says() {
             "{golden}: {found}"
         );
     }
+}
+
+/// Independent noise in every step is DP-GD where everybody takes part in every step. As a mechanism it is one Gaussian of
+/// sensitivity √n, and the same noise gives the same ε.
+#[test]
+fn a_mechanism_is_one_gaussian_and_agrees_with_composition() {
+    let (steps, z) = (9, 0.5);
+    let schema = Schema::every_step(steps).unwrap();
+    let identity = Structured { family: Family::Identity, stamps: 1 };
+    let workload = Workload::prefix_sum(steps);
+    let mechanism = make::structured(identity, &schema, &workload, 1e-3, &|_| true).unwrap();
+    assert_eq!(mechanism.event(z), Event::gaussian(z));
+    let sensitivity = verify::mechanism(&mechanism).unwrap().sensitivity.upper;
+    let at = |event: &Event| epsilon(event, 1e-6, &Params::default()).unwrap().upper;
+    let (whole, composed) = (at(&mechanism.event(z)), at(&Event::dp_gd(z * sensitivity, steps as u64)));
+    assert!((whole / composed - 1.0).abs() < 1e-7, "{whole} {composed}");
 }

@@ -44,7 +44,7 @@ pub fn noise_multiplier(run: Run, epsilon: f64, delta: f64, params: &Params) -> 
     // One Gaussian is enough to know for those that are not sampled: T of them have √T times its noise.
     let single = gaussian::noise_multiplier(epsilon, delta)?;
     let (sampling_rate, steps) = match run {
-        Run::Matrix => return Ok(single),
+        Run::Matrix => (1.0, 1),
         Run::FullBatch { steps } => (1.0, steps),
         Run::Sampled { sampling_rate, steps } => (sampling_rate, steps),
     };

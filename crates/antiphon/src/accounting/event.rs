@@ -66,6 +66,35 @@ impl Event {
         Event::Composed { events: vec![Repeated { event: Event::gaussian(noise_multiplier), count: steps }] }
     }
 
+    /// The noise multiplier of the one Gaussian that the event is, rounded down: Gaussians compose to a Gaussian. `None`
+    /// where something in it is sampled. The event is checked, as every accountant does.
+    pub fn as_gaussian(&self) -> Result<Option<f64>> {
+        let flat = self.flat()?;
+        Ok(flat.sampled.is_empty().then(|| flat.gaussian_multiplier()))
+    }
+
+    /// The event in words, for people.
+    pub fn describe(&self) -> String {
+        match self {
+            Event::Gaussian { noise_multiplier: z } => {
+                format!("a Gaussian mechanism of noise multiplier {z}")
+            }
+            Event::PoissonSampled { sampling_rate: q, noise_multiplier: z } => {
+                format!("a Gaussian mechanism of noise multiplier {z} on a Poisson sample of rate {q}")
+            }
+            Event::Composed { events } => {
+                let describe = |repeated: &Repeated| match (&repeated.event, repeated.count) {
+                    (event, 1) => event.describe(),
+                    (event @ Event::Composed { .. }, count) => {
+                        format!("{count} times ({})", event.describe())
+                    }
+                    (event, count) => format!("{count} times {}", event.describe()),
+                };
+                events.iter().map(describe).collect::<Vec<_>>().join(", and ")
+            }
+        }
+    }
+
     /// The simple events in it with their counts, checked: Gaussians and sampled Gaussians, no event twice.
     pub(super) fn flat(&self) -> Result<Flat> {
         let mut flat = Flat::default();

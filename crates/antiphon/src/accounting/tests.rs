@@ -77,6 +77,27 @@ fn calibration_reaches_its_target_from_the_safe_side() {
 }
 
 #[test]
+fn an_event_says_what_it_is() {
+    let sampled = Event::dp_sgd(0.01, 1.5, 2052);
+    assert_eq!(sampled.as_gaussian().unwrap(), None);
+    assert_eq!(
+        sampled.describe(),
+        "2052 times a Gaussian mechanism of noise multiplier 1.5 on a Poisson sample of rate 0.01"
+    );
+    // Four Gaussians are one with half the noise; a sample of everything is no sample.
+    for event in [Event::dp_gd(3.0, 4), Event::dp_sgd(1.0, 3.0, 4)] {
+        let z = event.as_gaussian().unwrap().unwrap();
+        assert!(z <= 1.5 && z > 1.5 * (1.0 - 1e-14), "{z}");
+    }
+    let repeated = |event, count| event::Repeated { event, count };
+    let both = Event::Composed { events: vec![repeated(Event::gaussian(0.5), 1), repeated(sampled, 2)] };
+    assert!(
+        both.describe().starts_with("a Gaussian mechanism of noise multiplier 0.5, and 2 times (2052 times")
+    );
+    assert!(Event::gaussian(-1.0).as_gaussian().is_err());
+}
+
+#[test]
 fn bad_events_are_refused_by_name() {
     let at = |event: &Event, delta| epsilon(event, delta, &Params::default()).unwrap_err().to_string();
     assert_eq!(at(&Event::dp_sgd(0.0, 1.0, 10), 1e-6), "sampling_rate must be in (0, 1], got 0");

@@ -26,6 +26,7 @@ pub use factorization::{Cost, Factorization};
 pub use stamp::Stamped;
 pub use structured::{Family, Structured};
 
+use crate::accounting::Event;
 use crate::error::{Error, Result};
 use crate::linalg::quadrature::Quadrature;
 use crate::schema::Schema;
@@ -44,6 +45,18 @@ pub struct Mechanism {
     pub certificate: Certificate,
     /// What is said about all this. Claims are believed by nobody: see [`verify`](crate::verify).
     pub claims: Claims,
+}
+
+impl Mechanism {
+    /// What a run with this mechanism does to privacy: one Gaussian, whatever its kind and however many steps it has. What is
+    /// protected is CG + σZ for all steps at once, and all that training shows follows from that.
+    ///
+    /// σ must be at least the noise multiplier times the clip norm times the sensitivity, and the sensitivity the upper end
+    /// of what [`verify`](crate::verify) derives: a claim is not enough. Nothing is amplified by sampling or shuffling; the
+    /// schema is all that is asked of the data.
+    pub fn event(&self, noise_multiplier: f64) -> Event {
+        Event::gaussian(noise_multiplier)
+    }
 }
 
 /// The three ways in which a mechanism is given.
