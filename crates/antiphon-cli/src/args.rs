@@ -6,6 +6,7 @@ use antiphon::npy;
 use antiphon::schema::Schema;
 use antiphon::workload::{Cooldown, Workload};
 use clap::Args;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// Who takes part when.
@@ -138,8 +139,9 @@ impl SchemaArgs {
     }
 }
 
-fn only(flag: &str, others: &[(&str, Option<usize>)]) -> Result<()> {
-    match others.iter().find_map(|(name, value)| value.map(|value| (name, value))) {
+/// Refuses all other flags where this one is given.
+pub fn only<T: Display>(flag: &str, others: &[(&str, Option<T>)]) -> Result<()> {
+    match others.iter().find_map(|(name, value)| Some((name, value.as_ref()?))) {
         Some((name, value)) => Err(Error::argument(*name, format!("left out where {flag} is given"), value)),
         None => Ok(()),
     }
@@ -202,6 +204,7 @@ fn read_rates(path: &Path) -> Result<Vec<f64>> {
     })
 }
 
-fn read_text(path: &Path) -> Result<String> {
+/// A whole text file.
+pub fn read_text(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })
 }

@@ -5,6 +5,7 @@ use antiphon::plan::Comparing;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A bar on standard error (none when that is not a terminal), and a flag that Ctrl-C sets.
 pub struct Watch {
@@ -75,4 +76,16 @@ impl Watch {
     pub fn stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
+}
+
+/// Work that cannot say how far it is: a sign of life on standard error (none when that is not a terminal).
+pub fn busy<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
+    let bar = ProgressBar::new_spinner().with_message(what);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} [{elapsed}]") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(100));
+    let done = work();
+    bar.finish_and_clear();
+    done
 }

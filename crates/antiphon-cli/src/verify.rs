@@ -2,8 +2,9 @@
 
 use crate::args::{SchemaArgs, WorkloadArgs};
 use crate::output::{answer, figure, percent, print_json};
-use crate::progress::Watch;
+use crate::progress::{Watch, busy};
 use antiphon::error::Error;
+use antiphon::mechanism::Mechanism;
 use antiphon::schema::Schema;
 use antiphon::verify::Report;
 use antiphon::{file, npy, verify};
@@ -40,64 +41,111 @@ pub struct Verify {
 
 impl Verify {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
-        let own = !is_numpy(&self.file);
-        let (report, about) = if own { self.own()? } else { self.foreign()? };
-        let over = report.over_optimum();
-        if json {
-            print_json(&serde_json::json!({
-                "ok": report.ok(),
-                "kind": about.kind,
-                "id": about.id,
-                "schema": about.schema,
-                "workload": about.workload,
-                "checks": report.checks,
-                "sensitivity_upper": finite(report.sensitivity.upper),
-                "sensitivity_lower": report.sensitivity.lower,
-                "loss": finite(report.loss),
-                "lower_bound": report.lower_bound,
-                "over_optimum": over.and_then(finite),
-            }))?;
-        } else {
-            print(&self.file, &report, &about, own);
-        }
-        Ok(answer(report.ok()))
+        let examined = if is_numpy(&self.file) { self.foreign()? } else { self.own()? };
+        examined.show(&self.file, json)?;
+        Ok(answer(examined.report.ok()))
     }
 
-    fn own(&self) -> anyhow::Result<(Report, About)> {
+    fn own(&self) -> anyhow::Result<Examined> {
         if self.schema.any() || self.workload.any() {
             return Err(Error::Unsupported(
                 "a mechanism file says itself which participation and workload it is for: leave those flags out".into(),
             )
             .into());
         }
-        let mechanism = file::read(&self.file)?;
-        let about = About {
-            kind: mechanism.noise.kind(),
-            id: Some(file::id(&mechanism)),
-            schema: mechanism.schema.clone(),
-            workload: mechanism.workload.describe(),
-        };
-        Ok((verify::mechanism(&mechanism)?, about))
+        Ok(Examined::mechanism(&file::read(&self.file)?)?)
     }
 
-    fn foreign(&self) -> anyhow::Result<(Report, About)> {
+    fn foreign(&self) -> anyhow::Result<Examined> {
         let c = npy::read(&self.file)?;
         let schema = self.schema.schema(Some(c.ncols()))?;
         let workload = self.workload.workload(schema.steps())?;
         let watch = Watch::start(self.gap)?;
         let report = verify::encoder(&c, &schema, &workload, self.gap, &|progress| watch.observe(progress));
         watch.finish();
-        let about = About { kind: "foreign", id: None, schema, workload: workload.describe() };
-        Ok((report?, about))
+        Ok(Examined { kind: "foreign", id: None, schema, workload: workload.describe(), report: report? })
     }
 }
 
-/// What was examined: a verdict is worth nothing without it.
-struct About {
-    kind: &'static str,
-    id: Option<String>,
-    schema: Schema,
-    workload: String,
+/// What was examined, without which a verdict is worth nothing, and what was found.
+pub struct Examined {
+    pub kind: &'static str,
+    /// Of a mechanism; a foreign matrix has none.
+    pub id: Option<String>,
+    pub schema: Schema,
+    pub workload: String,
+    pub report: Report,
+}
+
+impl Examined {
+    /// Derives again everything that a mechanism claims.
+    pub fn mechanism(mechanism: &Mechanism) -> antiphon::Result<Examined> {
+        Ok(Examined {
+            kind: mechanism.noise.kind(),
+            id: Some(file::id(mechanism)),
+            schema: mechanism.schema.clone(),
+            workload: mechanism.workload.describe(),
+            report: busy("verifying", || verify::mechanism(mechanism))?,
+        })
+    }
+
+    /// Prints the verdict on the file with this path.
+    pub fn show(&self, path: &Path, json: bool) -> anyhow::Result<()> {
+        let report = &self.report;
+        if !json {
+            self.print(path);
+            return Ok(());
+        }
+        print_json(&serde_json::json!({
+            "ok": report.ok(),
+            "kind": self.kind,
+            "id": self.id,
+            "schema": self.schema,
+            "workload": self.workload,
+            "checks": report.checks,
+            "sensitivity_upper": finite(report.sensitivity.upper),
+            "sensitivity_lower": report.sensitivity.lower,
+            "loss": finite(report.loss),
+            "lower_bound": report.lower_bound,
+            "over_optimum": report.over_optimum().and_then(finite),
+        }))
+    }
+
+    /// The first lines about a file: its path and what it is for.
+    pub fn print_about(&self, path: &Path) {
+        say!("{}", path.display());
+        say!("  participation {}", self.schema.describe());
+        say!("  workload      {}", self.workload);
+        if let Some(id) = &self.id {
+            say!("  id            {id} ({})", self.kind);
+        }
+    }
+
+    fn print(&self, path: &Path) {
+        let report = &self.report;
+        self.print_about(path);
+        for check in &report.checks {
+            let mark = if check.passed { "ok    " } else { "FAILED" };
+            say!("  {mark} {:<16} {}", check.name, check.detail);
+        }
+        say!("  loss          {}", figure(report.loss));
+        if let (Some(bound), Some(over)) = (report.lower_bound, report.over_optimum().and_then(finite)) {
+            say!(
+                "  at most {} above the best possible (lower bound {}, numerically certified)",
+                percent(over),
+                figure(bound)
+            );
+        }
+        say!(
+            "{}",
+            match (report.ok(), self.id.is_some()) {
+                (true, true) => "Verified: every claim of the file holds.",
+                (true, false) => "Usable: account for privacy with the upper end of the sensitivity.",
+                (false, true) => "NOT verified.",
+                (false, false) => "NOT usable as it is.",
+            }
+        );
+    }
 }
 
 /// Whether a file is one of NumPy's, by its first bytes or, where it cannot be read, by its name.
@@ -117,34 +165,4 @@ pub fn is_numpy_name(path: &Path) -> bool {
 /// JSON has no infinity.
 fn finite(x: f64) -> Option<f64> {
     x.is_finite().then_some(x)
-}
-
-fn print(path: &Path, report: &Report, about: &About, own: bool) {
-    say!("{}", path.display());
-    say!("  participation {}", about.schema.describe());
-    say!("  workload      {}", about.workload);
-    if let Some(id) = &about.id {
-        say!("  id            {id} ({})", about.kind);
-    }
-    for check in &report.checks {
-        let mark = if check.passed { "ok    " } else { "FAILED" };
-        say!("  {mark} {:<16} {}", check.name, check.detail);
-    }
-    say!("  loss          {}", figure(report.loss));
-    if let (Some(bound), Some(over)) = (report.lower_bound, report.over_optimum().and_then(finite)) {
-        say!(
-            "  at most {} above the best possible (lower bound {}, numerically certified)",
-            percent(over),
-            figure(bound)
-        );
-    }
-    say!(
-        "{}",
-        match (report.ok(), own) {
-            (true, true) => "Verified: every claim of the file holds.",
-            (true, false) => "Usable: account for privacy with the upper end of the sensitivity.",
-            (false, true) => "NOT verified.",
-            (false, false) => "NOT usable as it is.",
-        }
-    );
 }
