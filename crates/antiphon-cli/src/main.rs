@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod output;
+mod account;
 mod args;
 mod chart;
 mod compare;
@@ -25,13 +26,15 @@ use std::process::ExitCode;
 /// --cooldown; plain SGD if nothing is said). `optimize` then finds the noise that hurts the model least at a given
 /// privacy level, and proves that none is better.
 ///
-/// `compare` sets it beside all other mechanisms; `plan` recommends one for your model and memory.
+/// `compare` sets it beside all other mechanisms; `plan` recommends one for your model and memory; `account` says how much
+/// noise a privacy level needs, or how private a run is.
 ///
 /// First steps:
 ///   antiphon compare --epochs 20 --steps-per-epoch 100
 ///   antiphon optimize --epochs 20 --steps-per-epoch 100
 ///   antiphon optimize --epochs 20 --steps-per-epoch 100 --output mechanism.safetensors
 ///   antiphon verify mechanism.safetensors
+///   antiphon account mechanism.safetensors --epsilon 8 --delta 1e-6
 #[derive(Parser)]
 #[command(name = "antiphon", version, verbatim_doc_comment, propagate_version = true)]
 struct Cli {
@@ -52,6 +55,7 @@ enum Command {
     Compare(compare::Compare),
     Plan(plan::Plan),
     Verify(verify::Verify),
+    Account(account::Account),
     Sensitivity(sensitivity::SensitivityCommand),
     Export(export::Export),
     Reproduce(reproduce::Reproduce),
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Command::Compare(command) => command.run(cli.json),
         Command::Plan(command) => command.run(cli.json),
         Command::Verify(command) => command.run(cli.json),
+        Command::Account(command) => command.run(cli.json),
         Command::Sensitivity(command) => command.run(cli.json),
         Command::Export(command) => command.run(cli.json),
         Command::Reproduce(command) => command.run(cli.json),

@@ -77,20 +77,24 @@ pub fn line(text: std::fmt::Arguments<'_>) {
 
 /// An error in the words of the command line: a library argument that is a flag is named as the flag.
 pub fn explain(error: &anyhow::Error) -> String {
-    const FLAGS: [&str; 13] = [
+    const FLAGS: [&str; 17] = [
         "delta",
         "epochs",
         "epsilon",
         "gap",
+        "interval",
         "learning_rates",
         "max_iterations",
         "max_participations",
         "memory",
         "min_separation",
         "momentum",
+        "noise_multiplier",
+        "sampling_rate",
         "stamps",
         "steps",
         "steps_per_epoch",
+        "width",
     ];
     match error.downcast_ref::<Error>() {
         Some(Error::Argument { argument, .. }) if FLAGS.contains(&argument.as_str()) => {
@@ -133,24 +137,53 @@ pub fn figure(x: f64) -> String {
 
 /// A bound to ten significant digits, rounded away from the truth: up for an upper one, down for a lower one.
 pub fn bound(x: f64, upper: bool) -> String {
+    bound_to(10, x, upper)
+}
+
+/// The same to fewer digits, for figures that are read rather than used.
+pub fn short_bound(x: f64, upper: bool) -> String {
+    bound_to(6, x, upper)
+}
+
+fn bound_to(digits: i32, x: f64, upper: bool) -> String {
     if !(x.is_finite() && x > 0.0) {
         return format!("{x}");
     }
-    let decimals = (9 - x.log10().floor() as i32).max(0);
+    let exponent = x.log10().floor() as i32;
     let scientific = !(1e-6..1e9).contains(&x);
+    // The decimals that are printed, and the last place of what is.
+    let (decimals, last) = match scientific {
+        true => (digits - 1, exponent - digits + 1),
+        false => ((digits - 1 - exponent).clamp(0, 15), -(digits - 1 - exponent).clamp(0, 15)),
+    };
     let print = |x: f64| match scientific {
-        true => format!("{x:.9e}"),
-        false => format!("{x:.*}", decimals.min(15) as usize),
+        true => format!("{x:.*e}", decimals as usize),
+        false => format!("{x:.*}", decimals as usize),
     };
     let text = print(x);
     let printed: f64 = text.parse().unwrap_or(x);
-    let unit = 10f64.powi(-decimals);
+    let unit = 10f64.powi(last);
     match upper {
         true if printed < x => print(x + unit),
         // Rounding errors of the figure itself are not shown: 1 − 2e-16 is 1.
         false if printed > x * (1.0 + 1e-14) => print(x - unit),
         _ => text,
     }
+}
+
+/// Text in lines of at most so many characters, broken at spaces.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
 }
 
 /// Bytes for people.
@@ -199,6 +232,23 @@ mod tests {
         assert_eq!(bound(0.99999999996, false), "0.9999999999");
         assert_eq!(bound(1e-12, true), "1.000000000e-12");
         assert_eq!(bound(0.5, true), "0.5000000000");
+        assert_eq!(
+            (short_bound(17.62712, true), short_bound(17.62712, false)),
+            ("17.6272".into(), "17.6271".into())
+        );
+        assert_eq!((short_bound(8.0, true), short_bound(8.0, false)), ("8.00000".into(), "8.00000".into()));
+        assert_eq!(short_bound(1.2345612e-9, true), "1.23457e-9");
+        assert_eq!(short_bound(1.23456712e12, true), "1.23457e12");
+        assert_eq!(short_bound(12_345_678.2, true), "12345679");
+        for exponent in -12..15 {
+            for x in [1.2345649, 9.9999951, 2.5, 9.999994999].map(|m| m * 10f64.powi(exponent)) {
+                let parsed = |upper| short_bound(x, upper).parse::<f64>().unwrap();
+                assert!(parsed(true) >= x && parsed(false) <= x * (1.0 + 1e-14), "{x}");
+                assert!(parsed(true) <= x * (1.0 + 2e-5) && parsed(false) >= x * (1.0 - 2e-5), "{x}");
+            }
+        }
+        assert_eq!(wrapped("one two  three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("ε ≤ 17 indivisible", 6), ["ε ≤ 17", "indivisible"]);
         assert_eq!(
             (size(0), size(1023), size(1536)),
             ("0 bytes".into(), "1023 bytes".into(), "1.5 KiB".into())

@@ -1,0 +1,433 @@
+//! `antiphon account`: ε, δ or the noise multiplier of a run, each from the other two, and what the figure means.
+
+mod statement;
+
+use crate::args::{only, read_text};
+use crate::output::{answer, bound, print_json, short_bound, wrapped};
+use crate::progress::busy;
+use crate::verify::Examined;
+use antiphon::accounting::calibrate::{self, Run};
+use antiphon::accounting::event::MAX_COUNT;
+use antiphon::accounting::{self, Adjacency, Bracket, Event, Params, zcdp};
+use antiphon::error::{Error, Result};
+use antiphon::file;
+use antiphon::mechanism::Mechanism;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Account for privacy: ε, δ or the noise multiplier of a run, and a statement to go with it
+///
+/// Give two of --noise-multiplier (or --event), --epsilon and --delta; the third is found. ε and δ
+/// come as brackets: be private with the upper end. A noise multiplier is the smallest for which
+/// the upper end is within the target. All figures are rounded toward caution.
+///
+/// Three kinds of run:
+///   matrix mechanism   one Gaussian, whatever the number of its steps. This is meant where
+///                      nothing else is said. With a mechanism FILE the file is verified first:
+///                      no statement rests on what a file claims.
+///   DP-GD              --compositions T: T steps on all data
+///   DP-SGD             --sampling-rate Q --compositions T: T steps on Poisson samples, in which
+///                      each example is with probability Q, by a fresh coin in every step. Fixed
+///                      batches and shuffled epochs are not Poisson samples.
+///
+/// The noise multiplier is the noise's standard deviation over the sensitivity under zero-out. It
+/// keeps that meaning with --adjacency replace-one, where the sensitivity doubles: there it counts
+/// half, and the one that is found is twice as large. The `event` of --json is the run as it was
+/// stated, before that.
+///
+/// Any other run is an event in JSON:
+///   {"kind":"gaussian","noise_multiplier":0.6}
+///   {"kind":"poisson-sampled","sampling_rate":0.01,"noise_multiplier":1.0}
+///   {"kind":"composed","events":[{"event":{...},"count":2052},{"event":{...},"count":1}]}
+///
+/// Examples:
+///   antiphon account --epsilon 8 --delta 1e-6
+///   antiphon account mechanism.safetensors --noise-multiplier 0.6 --delta 1e-6
+///   antiphon account --noise-multiplier 0.4 --sampling-rate 0.003 --compositions 2052 --delta 1e-6
+///   antiphon account --event event.json --epsilon 2 --unit user
+///
+/// Exit status: 0 done, 1 the file does not hold what it claims, 2 bad input.
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct Account {
+    /// A mechanism file; it is verified first
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Noise standard deviation over sensitivity, in [1e-6, 1e12]
+    #[arg(long, value_name = "Z", allow_negative_numbers = true, help_heading = "Two of these")]
+    noise_multiplier: Option<f64>,
+    /// The ε of (ε, δ)-differential privacy
+    #[arg(long, value_name = "E", allow_negative_numbers = true, help_heading = "Two of these")]
+    epsilon: Option<f64>,
+    /// The δ of (ε, δ)-differential privacy, in (0, 1); no default. Well below one over the number of examples
+    #[arg(long, value_name = "D", allow_negative_numbers = true, help_heading = "Two of these")]
+    delta: Option<f64>,
+    /// A run as a JSON event, instead of a noise multiplier; - reads standard input
+    #[arg(long, value_name = "FILE", help_heading = "Two of these")]
+    event: Option<PathBuf>,
+    /// DP-SGD: the probability with which an example is in a Poisson sample, in (0, 1]
+    #[arg(long, value_name = "Q", allow_negative_numbers = true, help_heading = "Run")]
+    sampling_rate: Option<f64>,
+    /// Steps of DP-SGD, or of DP-GD without --sampling-rate (default: 1)
+    #[arg(
+        long,
+        value_name = "T",
+        value_parser = clap::value_parser!(u64).range(1..=MAX_COUNT),
+        allow_negative_numbers = true,
+        help_heading = "Run"
+    )]
+    compositions: Option<u64>,
+    /// Which data sets are neighbours
+    #[arg(long, value_enum, default_value_t = Relation::ZeroOut, help_heading = "Meaning")]
+    adjacency: Relation,
+    /// Whose privacy it is: what one unit contributes to a step must be clipped as a whole
+    #[arg(long, value_enum, default_value_t = Unit::Example, help_heading = "Meaning")]
+    unit: Unit,
+    /// How wide the bracket of ε may be, relative to ε or absolutely, whichever is more: in [1e-6, 1]
+    #[arg(
+        long,
+        default_value_t = 1e-3,
+        value_name = "W",
+        allow_negative_numbers = true,
+        help_heading = "Accuracy of sampled runs"
+    )]
+    width: f64,
+    /// A fixed interval of the grid of privacy losses, for comparisons with other accountants: in [1e-8, 10]
+    #[arg(long, value_name = "H", allow_negative_numbers = true, help_heading = "Accuracy of sampled runs")]
+    interval: Option<f64>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Relation {
+    /// The contributions of one unit are set to zero; with Poisson sampling, one unit is added or removed
+    ZeroOut,
+    /// One unit is replaced by another, which doubles the sensitivity; not with Poisson sampling
+    ReplaceOne,
+}
+
+impl Relation {
+    fn adjacency(self) -> Adjacency {
+        match self {
+            Relation::ZeroOut => Adjacency::ZeroOut,
+            Relation::ReplaceOne => Adjacency::ReplaceOne,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Unit {
+    /// One record
+    Example,
+    /// All records of one person
+    User,
+}
+
+/// The two that were given; the third is sought.
+enum Question {
+    Epsilon { delta: f64 },
+    Delta { epsilon: f64 },
+    NoiseMultiplier { epsilon: f64, delta: f64 },
+}
+
+/// What was asked, and what was found.
+struct Accounted {
+    question: Question,
+    unit: Unit,
+    adjacency: Adjacency,
+    /// As it was stated, before the neighbouring relation.
+    event: Event,
+    /// The same number, where there is one.
+    noise_multiplier: Option<f64>,
+    /// Of the one Gaussian that the run is under the neighbouring relation. `None` where something is sampled.
+    gaussian: Option<f64>,
+    /// Both ends are the same where it was given.
+    epsilon: Bracket,
+    delta: Bracket,
+}
+
+impl Account {
+    pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
+        let mechanism = self.file.as_deref().map(file::read).transpose()?;
+        // Wrong figures are found out before the work on the file, not after it.
+        let accounted = self.account(mechanism.as_ref())?;
+        let examined = mechanism.as_ref().map(Examined::mechanism).transpose()?;
+        let examined = examined.as_ref().zip(self.file.as_deref());
+        if let Some((examined, path)) = examined
+            && !examined.report.ok()
+        {
+            examined.show(path, json)?;
+            eprintln!("antiphon: no privacy statement is made for a file that is not verified");
+            return Ok(answer(false));
+        }
+        if json {
+            print_json(&accounted.json(examined.map(|(examined, _)| examined))?)?;
+        } else {
+            accounted.print(examined)?;
+        }
+        Ok(answer(true))
+    }
+
+    fn account(&self, mechanism: Option<&Mechanism>) -> Result<Accounted> {
+        let question = self.question()?;
+        let run = self.described()?;
+        let adjacency = self.adjacency.adjacency();
+        let params = Params { width: self.width, interval: self.interval };
+        let with = |z: f64| mechanism.map_or_else(|| run.event(z), |mechanism| mechanism.event(z));
+        let stated = match (&self.event, self.noise_multiplier) {
+            (Some(path), _) => Some(read_event(path)?),
+            (None, Some(z)) => Some(with(z)),
+            (None, None) => None,
+        };
+        // Every argument is looked at, and the relation, before a search.
+        let tried = stated.as_ref().map_or_else(|| with(1.0), Event::clone);
+        let tried_gaussian = tried.as_gaussian().map_err(|error| self.in_event(error))?;
+        adjacency.apply(&tried)?;
+        if tried_gaussian.is_some() {
+            self.check_accuracy()?;
+        }
+        let (event, noise_multiplier) = match (stated, &question) {
+            (Some(event), _) => (event, self.noise_multiplier),
+            (None, Question::NoiseMultiplier { epsilon, delta }) => {
+                let search = || calibrate::noise_multiplier(run, *epsilon, *delta, &params);
+                let z = busy("searching for the noise multiplier", search)?;
+                // Stated for zero-out: twice the sensitivity takes twice the noise, and doubling is exact.
+                let z = if adjacency == Adjacency::ReplaceOne { 2.0 * z } else { z };
+                (with(z), Some(z))
+            }
+            (None, _) => return Err(self.needs_two()),
+        };
+        let counted = adjacency.apply(&event)?;
+        let given = |x: f64| Bracket { lower: x, upper: x };
+        let epsilon_at = |delta| busy("accounting", || accounting::epsilon(&counted, delta, &params));
+        let (epsilon, delta) = match question {
+            Question::Epsilon { delta } | Question::NoiseMultiplier { delta, .. } => {
+                (epsilon_at(delta)?, given(delta))
+            }
+            Question::Delta { epsilon } => {
+                let found = busy("accounting", || accounting::delta(&counted, epsilon, &params))?;
+                (given(epsilon), found)
+            }
+        };
+        let gaussian = counted.as_gaussian()?;
+        let unit = self.unit;
+        Ok(Accounted { question, unit, adjacency, event, noise_multiplier, gaussian, epsilon, delta })
+    }
+
+    /// Which of the three is sought.
+    fn question(&self) -> Result<Question> {
+        let noise = self.noise_multiplier.is_some() || self.event.is_some();
+        match (noise, self.epsilon, self.delta) {
+            (true, None, Some(delta)) => Ok(Question::Epsilon { delta }),
+            (true, Some(epsilon), None) => Ok(Question::Delta { epsilon }),
+            (false, Some(epsilon), Some(delta)) => Ok(Question::NoiseMultiplier { epsilon, delta }),
+            _ => Err(self.needs_two()),
+        }
+    }
+
+    fn needs_two(&self) -> Error {
+        let given = [
+            self.noise_multiplier.map(|z| format!("--noise-multiplier {z}")),
+            self.event.as_ref().map(|path| format!("--event {}", path.display())),
+            self.epsilon.map(|epsilon| format!("--epsilon {epsilon}")),
+            self.delta.map(|delta| format!("--delta {delta:e}")),
+        ];
+        let given: Vec<String> = given.into_iter().flatten().collect();
+        let given = if given.is_empty() { "none of them".into() } else { given.join(", ") };
+        let no_default = match self.delta {
+            Some(_) => "",
+            None => {
+                ". --delta has no default: take it well below one over the number of examples or users, such as 1e-6"
+            }
+        };
+        Error::Unsupported(format!(
+            "give two of --noise-multiplier in [1e-6, 1e12] (or --event), --epsilon in (0, ∞) and --delta in (0, 1), and \
+             the third is found; got {given}{no_default}"
+        ))
+    }
+
+    /// The run without its noise, where no event says it all.
+    fn described(&self) -> Result<Run> {
+        let rate = ("--sampling-rate", self.sampling_rate.map(|q| q.to_string()));
+        let compositions = ("--compositions", self.compositions.map(|t| t.to_string()));
+        if self.event.is_some() {
+            let path = ("FILE", self.file.as_ref().map(|path| path.display().to_string()));
+            let noise = ("--noise-multiplier", self.noise_multiplier.map(|z| z.to_string()));
+            only("--event", &[path, noise, rate, compositions])?;
+        } else if self.file.is_some() {
+            only(
+                "a mechanism FILE, which is one Gaussian however many steps it has and is not amplified,",
+                &[rate, compositions],
+            )?;
+        }
+        Ok(match (self.sampling_rate, self.compositions) {
+            (Some(sampling_rate), steps) => Run::Sampled { sampling_rate, steps: steps.unwrap_or(1) },
+            (None, Some(steps)) => Run::FullBatch { steps },
+            (None, None) => Run::Matrix,
+        })
+    }
+
+    /// What the library, which needs no grid for Gaussians, does not look at.
+    fn check_accuracy(&self) -> Result<()> {
+        if !(1e-6..=1.0).contains(&self.width) {
+            return Err(Error::argument("--width", "in [1e-6, 1]", self.width));
+        }
+        match self.interval {
+            Some(h) => {
+                let allowed = "left out where nothing is sampled: a formula has no grid";
+                Err(Error::argument("--interval", allowed, h))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// An argument of an event is not a flag.
+    fn in_event(&self, error: Error) -> Error {
+        match (&self.event, error) {
+            (Some(path), Error::Argument { argument, allowed, value }) => Error::Argument {
+                argument: format!("{argument} in --event {}", path.display()),
+                allowed,
+                value,
+            },
+            (_, error) => error,
+        }
+    }
+}
+
+fn read_event(path: &Path) -> Result<Event> {
+    let text = if path == Path::new("-") {
+        let mut text = String::new();
+        let read = std::io::stdin().read_to_string(&mut text);
+        read.map_err(|source| Error::Io { path: path.into(), source })?;
+        text
+    } else {
+        read_text(path)?
+    };
+    serde_json::from_str(&text).map_err(|error| Error::File {
+        path: path.into(),
+        reason: format!(
+            r#"--event must be an event as JSON, such as {{"kind":"gaussian","noise_multiplier":0.6}}: {error}"#
+        ),
+    })
+}
+
+impl Accounted {
+    /// ρ and μ, and the ε that ρ alone implies where δ was given.
+    fn concentrated(&self) -> Result<Option<(f64, f64, Option<f64>)>> {
+        let Some(z) = self.gaussian else {
+            return Ok(None);
+        };
+        let rho = zcdp::rho(z)?;
+        let implied = match self.question {
+            Question::Delta { .. } => None,
+            _ => Some(zcdp::epsilon(rho, self.delta.upper)?),
+        };
+        Ok(Some((rho, zcdp::mu(z)?, implied)))
+    }
+
+    fn json(&self, examined: Option<&Examined>) -> anyhow::Result<serde_json::Value> {
+        let mut value = serde_json::json!({
+            "noise_multiplier": self.noise_multiplier,
+            "adjacency": self.adjacency,
+            "unit": self.unit,
+            "event": self.event,
+        });
+        let Accounted { epsilon, delta, .. } = self;
+        match self.question {
+            Question::Delta { epsilon } => {
+                value["epsilon"] = epsilon.into();
+                value["delta_upper"] = delta.upper.into();
+                value["delta_lower"] = delta.lower.into();
+            }
+            Question::Epsilon { delta } | Question::NoiseMultiplier { delta, .. } => {
+                value["epsilon_upper"] = epsilon.upper.into();
+                value["epsilon_lower"] = epsilon.lower.into();
+                value["delta"] = delta.into();
+            }
+        }
+        if let Question::NoiseMultiplier { epsilon, .. } = self.question {
+            value["epsilon"] = epsilon.into();
+        }
+        if let Some((rho, mu, implied)) = self.concentrated()? {
+            value["rho"] = rho.into();
+            value["mu"] = mu.into();
+            value["epsilon_from_zcdp"] = implied.into();
+        }
+        if let Some(examined) = examined {
+            value["id"] = examined.id.clone().into();
+            value["kind"] = examined.kind.into();
+            value["schema"] = serde_json::to_value(&examined.schema)?;
+            value["workload"] = examined.workload.clone().into();
+            value["sensitivity"] = examined.report.sensitivity.upper.into();
+            value["noise_standard_deviation"] = self.standard_deviation(examined).into();
+        }
+        value["statement"] = self.statement(examined).into();
+        Ok(value)
+    }
+
+    /// Of every number in Z, in units of the clip norm.
+    fn standard_deviation(&self, examined: &Examined) -> Option<f64> {
+        self.noise_multiplier.map(|z| (z * examined.report.sensitivity.upper).next_up()) // up
+    }
+
+    /// The noise multiplier as it was given, or rounded up.
+    fn printed_multiplier(&self) -> Option<String> {
+        self.noise_multiplier.map(|z| match self.question {
+            Question::NoiseMultiplier { .. } => short_bound(z, true),
+            _ => z.to_string(),
+        })
+    }
+
+    fn print(&self, examined: Option<(&Examined, &Path)>) -> anyhow::Result<()> {
+        if let Some((examined, path)) = examined {
+            examined.print_about(path);
+            let sensitivity = bound(examined.report.sensitivity.upper, true);
+            say!("  sensitivity   {sensitivity} (upper bound, derived from the file and not taken from it)");
+            if let Some(deviation) = self.standard_deviation(examined) {
+                say!(
+                    "  noise         standard deviation {} times the clip norm, for every number in Z",
+                    short_bound(deviation, true)
+                );
+            }
+        } else {
+            say!("{}", self.described_event());
+        }
+        let found = |bracket: &Bracket| {
+            let [upper, lower] = [short_bound(bracket.upper, true), short_bound(bracket.lower, false)];
+            format!("{upper}   (upper end of a bracket; the lower end is {lower})")
+        };
+        if let Some(z) = self.printed_multiplier() {
+            let found = matches!(self.question, Question::NoiseMultiplier { .. });
+            say!(
+                "  multiplier    {z}{}",
+                if found { "   (the smallest that is enough, rounded up)" } else { "" }
+            );
+        }
+        match self.question {
+            Question::Delta { epsilon } => {
+                say!("  epsilon       {epsilon}");
+                say!("  delta         {}", found(&self.delta));
+            }
+            Question::Epsilon { delta } | Question::NoiseMultiplier { delta, .. } => {
+                say!("  epsilon       {}", found(&self.epsilon));
+                say!("  delta         {delta:e}");
+            }
+        }
+        if let Some((rho, mu, implied)) = self.concentrated()? {
+            let implied = implied.map_or(String::new(), |epsilon| {
+                format!("   (which alone gives ε = {})", short_bound(epsilon, true))
+            });
+            say!("  zCDP          ρ = {}{implied}", short_bound(rho, true));
+            say!("  GDP           μ = {}", short_bound(mu, true));
+        }
+        say!("");
+        say!("Privacy statement");
+        for sentence in self.statement(examined.map(|(examined, _)| examined)) {
+            wrapped(&sentence, 100).iter().for_each(|line| say!("  {line}"));
+        }
+        Ok(())
+    }
+}
