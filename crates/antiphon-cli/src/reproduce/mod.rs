@@ -4,6 +4,7 @@ mod decoders;
 mod fft_mse;
 mod losses;
 mod matrices;
+mod noise_multipliers;
 mod non_negativity;
 mod variance;
 
@@ -44,6 +45,8 @@ enum What {
     NonNegativity,
     /// The table of prefix-sum losses: 20 epochs of 100 steps, 30 mechanisms
     Losses,
+    /// The table of noise multipliers for StackOverflow: ε of each, and the noise that each ε needs
+    NoiseMultipliers,
     /// The figure on the FFT mechanism's near-optimality: its mean squared error against n, with lower bounds
     FftMse,
     /// The two figures of per-iterate variance
@@ -120,6 +123,10 @@ impl Reproduce {
             What::Losses => {
                 no_picture("losses")?;
                 losses::run(json)
+            }
+            What::NoiseMultipliers => {
+                no_picture("noise-multipliers")?;
+                noise_multipliers::run(json)
             }
             What::FftMse => fft_mse::run(&self.pictures, json),
             What::Variance => variance::run(&self.pictures, json),
