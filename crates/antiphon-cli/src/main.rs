@@ -22,12 +22,12 @@ use std::process::ExitCode;
 
 /// Correlated noise for differentially private training: optimal mechanisms with a proof.
 ///
-/// Say how the data come (--epochs, --steps-per-epoch) and what the model does with the gradients (--momentum,
-/// --cooldown; plain SGD if nothing is said). `optimize` then finds the noise that hurts the model least at a given
-/// privacy level, and proves that none is better.
+/// Say how the data come (--epochs, --steps-per-epoch) and what the model does with the gradients
+/// (--momentum, --cooldown; plain SGD if nothing is said). `optimize` then finds the noise that
+/// hurts the model least at a given privacy level, and proves that none is better.
 ///
-/// `compare` sets it beside all other mechanisms; `plan` recommends one for your model and memory; `account` says how much
-/// noise a privacy level needs, or how private a run is.
+/// `compare` sets it beside all other mechanisms; `plan` recommends one for your model and memory;
+/// `account` says how much noise a privacy level needs, or how private a run is.
 ///
 /// First steps:
 ///   antiphon compare --epochs 20 --steps-per-epoch 100

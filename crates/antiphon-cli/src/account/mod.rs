@@ -393,7 +393,7 @@ impl Accounted {
                 );
             }
         } else {
-            say!("{}", self.described_event());
+            wrapped(&self.described_event(), 100).iter().for_each(|line| say!("{line}"));
         }
         let found = |bracket: &Bracket| {
             let [upper, lower] = [short_bound(bracket.upper, true), short_bound(bracket.lower, false)];

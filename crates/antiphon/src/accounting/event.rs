@@ -90,7 +90,10 @@ impl Event {
                     }
                     (event, count) => format!("{count} times {}", event.describe()),
                 };
-                events.iter().map(describe).collect::<Vec<_>>().join(", and ")
+                // Nobody reads more than a few.
+                let mut parts: Vec<String> = events.iter().take(4).map(describe).collect();
+                parts.extend((events.len() > 4).then(|| format!("{} more events", events.len() - 4)));
+                parts.join(", and ")
             }
         }
     }
