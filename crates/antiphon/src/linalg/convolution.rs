@@ -3,7 +3,9 @@
 use crate::error::{Error, Result};
 use libm::exp;
 use realfft::num_complex::Complex;
-use realfft::{FftError, RealFftPlanner};
+use realfft::{RealFftPlanner, RealToComplex};
+use std::cell::RefCell;
+use std::sync::Arc;
 
 /// What comes out of [`circular_power`].
 #[derive(Debug, Clone)]
@@ -25,28 +27,35 @@ const TINY: f64 = 120.0;
 /// Each vector is given by the place of its first entry, which may be negative, its entries, which are not negative and
 /// add up to about one, and its count, 10⁹ at most.
 ///
+/// **The way back.** The spectrum X of a real vector is its own mirror image, so Re X + Im X is a real vector that holds all of
+/// it. If F is the transform of that, Re F + Im F is the inverse transform of X (Hartley): one plan serves both ways.
+///
 /// **The error.** A value of the spectrum is a sum over paths through log₂ N butterflies, along each of which an entry is
 /// multiplied by numbers of modulus one; an addition, a product and a rounded root of unity cost less than 16 units at
 /// each. So it is off by η = 16·(log₂ N + 4) units at most. Its T-th power is then off by T·(|x| + η)^(T−1)·η, and by the
-/// roundings of products, √5 units each, T + 64 times over. The way back adds all that up, divides by N, and costs η times
+/// roundings of products, √5 units each, T + 64 times over. The way back adds all that up, divides by N, and costs 2η times
 /// the mean modulus itself. Where a distribution is spread out its spectrum is small in the mean, so this is far less than
 /// T·η.
 pub fn circular_power(size: usize, factors: &[(i64, &[f64], u64)]) -> Result<Power> {
-    let mut planner = RealFftPlanner::new();
-    let (forward, inverse) = (planner.plan_fft_forward(size), planner.plan_fft_inverse(size));
+    let plan = plan(size);
+    let mut scratch = plan.make_scratch_vec();
+    let mut transform = |from: &mut [f64], to: &mut [Complex<f64>]| {
+        let failed = |error| Error::Numerical(format!("a Fourier transform failed: {error}"));
+        plan.process_with_scratch(from, to, &mut scratch).map_err(failed)
+    };
     let eta = 16.0 * ((size as f64).log2() + 4.0) * UNIT;
-    let mut wrapped = forward.make_input_vec();
-    let mut spectrum = forward.make_output_vec();
+    let mut vector = plan.make_input_vec();
+    let mut spectrum = plan.make_output_vec();
     let mut product = vec![Complex::new(1.0, 0.0); spectrum.len()];
     let mut errors = vec![0.0; spectrum.len()];
     for (first, entries, count) in factors.iter().filter(|(_, _, count)| *count > 0) {
-        wrapped.fill(0.0);
+        vector.fill(0.0);
         let mut place = first.rem_euclid(size as i64) as usize;
         for x in *entries {
-            wrapped[place] += x;
+            vector[place] += x;
             place = if place + 1 == size { 0 } else { place + 1 };
         }
-        forward.process(&mut wrapped, &mut spectrum).map_err(failed)?;
+        transform(&mut vector, &mut spectrum)?;
         let times = *count as f64;
         let negligible = if *count >= 100 { exp(-2.0 * TINY / times) } else { 0.0 };
         for ((x, product), error) in spectrum.iter().zip(&mut product).zip(&mut errors) {
@@ -55,30 +64,52 @@ pub fn circular_power(size: usize, factors: &[(i64, &[f64], u64)]) -> Result<Pow
                 false => {
                     let all_but_one = power(*x, count - 1);
                     let whole = all_but_one * x;
-                    let products = (times + 64.0) * 5f64.sqrt() * UNIT * whole.norm();
-                    (whole, times * (all_but_one.norm() + eta) * eta + products)
+                    let products = (times + 64.0) * 5f64.sqrt() * UNIT * modulus(whole);
+                    (whole, times * (modulus(all_but_one) + eta) * eta + products)
                 }
             };
-            *error = *error * (whole.norm() + own) + product.norm() * own;
+            *error = *error * (modulus(whole) + own) + modulus(*product) * own;
             *product *= whole;
         }
     }
-    // Each value stands for itself and its mirror image.
-    let mean = |sum: f64| 2.0 * sum / size as f64;
-    // One part in fifty for terms of second order and this sum itself.
-    let error = 1.02 * mean(errors.iter().sum::<f64>() + eta * product.iter().map(|x| x.norm()).sum::<f64>());
-    // The spectrum of a real vector is real where it is its own mirror image.
-    product[0].im = 0.0;
-    if size.is_multiple_of(2) {
-        product[size / 2].im = 0.0;
-    }
-    inverse.process(&mut product, &mut wrapped).map_err(failed)?;
-    wrapped.iter_mut().for_each(|x| *x /= size as f64);
-    Ok(Power { entries: wrapped, error })
+    // Each value stands for itself and its mirror image. One part in fifty is for terms of second order and the sum itself.
+    let all: f64 = errors.iter().sum::<f64>() + 2.0 * eta * product.iter().map(|x| modulus(*x)).sum::<f64>();
+    let error = 1.02 * 2.0 * all / size as f64;
+    mirrored(&product, &mut vector);
+    transform(&mut vector, &mut spectrum)?;
+    mirrored(&spectrum, &mut vector);
+    vector.iter_mut().for_each(|x| *x /= size as f64);
+    Ok(Power { entries: vector, error })
 }
 
-fn failed(error: FftError) -> Error {
-    Error::Numerical(format!("a Fourier transform failed: {error}"))
+thread_local! {
+    static PLANS: RefCell<RealFftPlanner<f64>> = RefCell::new(RealFftPlanner::new());
+}
+
+/// Plans hold the roots of unity. Those of common sizes are kept.
+fn plan(size: usize) -> Arc<dyn RealToComplex<f64>> {
+    match size <= 1 << 19 {
+        true => PLANS.with_borrow_mut(|plans| plans.plan_fft_forward(size)),
+        false => RealFftPlanner::new().plan_fft_forward(size),
+    }
+}
+
+/// Re X + Im X of a spectrum of which one half is given, and which is its own mirror image.
+fn mirrored(half: &[Complex<f64>], out: &mut [f64]) {
+    let size = out.len();
+    out[0] = half[0].re;
+    for (k, x) in half.iter().enumerate().skip(1) {
+        out[size - k] = x.re - x.im;
+        out[k] = x.re + x.im;
+    }
+    // In the middle of an even size a value is its own mirror image, and real.
+    if size.is_multiple_of(2) {
+        out[size / 2] = half[size / 2].re;
+    }
+}
+
+fn modulus(x: Complex<f64>) -> f64 {
+    x.norm_sqr().sqrt()
 }
 
 /// xⁿ by squaring.

@@ -1,122 +1,123 @@
 //! The two ends of a bracket, from one sum of losses.
 //!
 //! Losses on the grid are never less than the truth, so that end needs no argument but for rounding. The other end needs a
-//! bound on what connecting the dots can have added to δ: [`Below`].
+//! bound on what connecting the dots can have added to δ: `Below`.
 
 use super::compose::Sum;
 use libm::{exp, expm1, log, log1p};
 use std::f64::consts::FRAC_PI_2;
 
-impl Sum {
+/// A sum of losses, and what follows from it for every grid point.
+pub struct Ends<'a> {
+    sum: &'a Sum,
+    /// The mass at and above every grid point, and above all.
+    above: Vec<f64>,
+    /// δ at every grid point.
+    deltas: Vec<f64>,
+}
+
+impl<'a> Ends<'a> {
+    /// Nothing is subtracted on the way: δ = Σ p·(1 − e^(l − loss)) over the losses above l, and b = Σ p·e^(l − loss).
+    pub fn new(sum: &'a Sum) -> Self {
+        let points = sum.masses.len();
+        let (mut above, mut deltas) = (vec![0.0; points + 1], vec![0.0; points]);
+        let (shrink, rest) = (exp(-sum.h), -expm1(-sum.h));
+        let (mut mass, mut delta, mut b) = (0.0, 0.0, 0.0);
+        for i in (0..points).rev() {
+            deltas[i] = delta;
+            mass += sum.masses[i];
+            above[i] = mass;
+            b += sum.masses[i];
+            delta += b * rest;
+            b *= shrink;
+        }
+        Ends { sum, above, deltas }
+    }
+
     /// An ε for which δ is not above the given one, the smallest that follows; zero where that does. `None` where not even
     /// the largest possible loss is known to do.
     pub fn epsilon_above(&self, delta: f64) -> Option<f64> {
-        let most = self.scaled(delta) * (1.0 - self.relative) - self.infinite; // down
-        let mut above = Above::new(self);
+        let sum = self.sum;
+        let most = sum.scaled(delta) * (1.0 - sum.relative) - sum.infinite; // down
+        let goal = |i: usize| (most - sum.blur_of_delta(sum.loss(i))) / (1.0 + sum.relative); // down
         // At the largest loss, only infinite ones count.
-        let mut found = (most >= 0.0).then_some(self.top.max(0.0));
-        for i in (0..self.masses.len()).rev() {
-            let loss = self.loss(i);
-            let goal = (most - self.blur_of_delta(loss)) / (1.0 + self.relative); // down
-            // What is not a number is not enough.
-            let enough = above.delta <= goal;
-            if !enough {
-                // Between this grid point and the one above, if that one is enough.
-                let between = loss + above.distance(goal);
-                let inside = goal > 0.0 && between > loss && between <= loss + self.h;
-                return found.map(|top| if inside { top.min(between.max(0.0)) } else { top });
-            }
-            if loss <= 0.0 {
-                return Some(0.0);
-            }
-            found = found.map(|top| top.min(loss));
-            above.take(self.masses[i]);
+        let top = (most >= 0.0).then_some(sum.top.max(0.0));
+        // Both δ and what blurs it fall with ε. What is not a number is not enough.
+        let found = first(self.deltas.len(), |i| self.deltas[i] <= goal(i));
+        if found == self.deltas.len() {
+            return top;
         }
-        found // the circle ends above zero
-    }
-
-    /// δ at an ε, from above.
-    pub fn delta_above(&self, epsilon: f64) -> f64 {
-        let scaled =
-            self.plain_delta(epsilon) * (1.0 + self.relative) + self.infinite + self.blur_of_delta(epsilon);
-        (self.unscaled(scaled) * (1.0 + self.relative)).min(1.0)
-    }
-
-    /// δ at an ε, from below.
-    pub fn delta_below(&self, epsilon: f64) -> f64 {
-        let plain = self.plain_delta(epsilon);
-        let added = Below::new(self, self.unscaled(plain)).added(epsilon);
-        let scaled = plain * (1.0 - self.relative) - self.outside - self.blur_of_delta(epsilon) - added;
-        (self.unscaled(scaled.max(0.0)) * (1.0 - self.relative)).max(0.0)
-    }
-
-    fn plain_delta(&self, epsilon: f64) -> f64 {
-        let from = ((epsilon / self.h).floor() as i64 + 1 - self.first).max(0) as usize;
-        let term = |i: usize| self.masses[i] * -expm1((epsilon - self.loss(i)).min(0.0));
-        (from..self.masses.len()).rev().map(term).sum()
+        let mut epsilon = sum.loss(found);
+        if found > 0 {
+            // Between this grid point and the one below, δ is δ(l) − b·(e^x − 1) at l + x.
+            let (below, shrink) = (found - 1, exp(-sum.h));
+            let b = sum.masses[found..].iter().rev().fold(0.0, |b, p| (b + p) * shrink);
+            let between = sum.loss(below) + log1p((self.deltas[below] - goal(below)) / b);
+            if goal(below) > 0.0 && between < epsilon {
+                epsilon = between.max(sum.loss(below));
+            }
+        }
+        top.map(|top| top.min(epsilon.max(0.0)))
     }
 
     /// An ε for which δ is above the given one, the largest that a search among grid points finds; zero where it finds none.
     pub fn epsilon_below(&self, delta: f64) -> f64 {
-        let goal = self.scaled(delta) * (1.0 + self.relative);
+        let sum = self.sum;
+        let goal = sum.scaled(delta) * (1.0 + sum.relative);
         let below = Below::new(self, delta);
-        let mut deltas = vec![0.0; self.masses.len()];
-        let mut above = Above::new(self);
-        for i in (0..self.masses.len()).rev() {
-            deltas[i] = above.delta;
-            above.take(self.masses[i]);
-        }
         let exceeds = |i: usize| {
-            let loss = self.loss(i);
-            let plain = deltas[i] * (1.0 - self.relative) - self.outside - self.blur_of_delta(loss);
+            let loss = sum.loss(i);
+            let plain = self.deltas[i] * (1.0 - sum.relative) - sum.outside - sum.blur_of_delta(loss);
             plain > goal && plain - below.added(loss) > goal
         };
         // δ falls with ε. Down from where that alone exceeds, in larger and larger steps, then between the last two: far
         // below, errors are too large to tell.
-        let lowest = (1 - self.first).max(0) as usize;
-        let (mut end, mut step) = (deltas.partition_point(|d| *d > goal), 1);
-        let mut found = loop {
-            if end < lowest + step {
-                return 0.0;
-            }
+        let lowest = (1 - sum.first).max(0) as usize;
+        let (mut end, mut step) = (self.deltas.partition_point(|d| *d > goal), 1);
+        while end >= lowest + step {
             if exceeds(end - step) {
-                break end - step;
+                // One below the first that does not exceed.
+                let from = end - step;
+                return sum.loss(from + first(step, |i| !exceeds(from + i)) - 1);
             }
             end -= step;
             step *= 2;
-        };
-        while end - found > 1 {
-            let middle = found + (end - found) / 2;
-            if exceeds(middle) { found = middle } else { end = middle }
         }
-        self.loss(found)
+        0.0
+    }
+
+    /// δ at an ε, from above.
+    pub fn delta_above(&self, epsilon: f64) -> f64 {
+        let sum = self.sum;
+        let scaled =
+            self.plain_delta(epsilon) * (1.0 + sum.relative) + sum.infinite + sum.blur_of_delta(epsilon);
+        (sum.unscaled(scaled) * (1.0 + sum.relative)).min(1.0)
+    }
+
+    /// δ at an ε, from below.
+    pub fn delta_below(&self, epsilon: f64) -> f64 {
+        let (sum, plain) = (self.sum, self.plain_delta(epsilon));
+        let added = Below::new(self, sum.unscaled(plain)).added(epsilon);
+        let scaled = plain * (1.0 - sum.relative) - sum.outside - sum.blur_of_delta(epsilon) - added;
+        (sum.unscaled(scaled.max(0.0)) * (1.0 - sum.relative)).max(0.0)
+    }
+
+    fn plain_delta(&self, epsilon: f64) -> f64 {
+        let sum = self.sum;
+        let from = ((epsilon / sum.h).floor() as i64 + 1 - sum.first).max(0) as usize;
+        let term = |i: usize| sum.masses[i] * -expm1((epsilon - sum.loss(i)).min(0.0));
+        (from..sum.masses.len()).rev().map(term).sum()
     }
 }
 
-/// The losses above a grid point l that moves down: δ = Σ p·(1 − e^(l − loss)) there, and b = Σ p·e^(l − loss).
-struct Above {
-    delta: f64,
-    b: f64,
-    shrink: f64,
-    rest: f64,
-}
-
-impl Above {
-    fn new(sum: &Sum) -> Self {
-        Above { delta: 0.0, b: 0.0, shrink: exp(-sum.h), rest: -expm1(-sum.h) }
+/// The first of 0..n for which something is true, if it is true for all that follow; n where it is for none.
+fn first(n: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, n);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) { high = middle } else { low = middle + 1 }
     }
-
-    /// Moves down by one grid point, past this mass. Nothing is subtracted.
-    fn take(&mut self, mass: f64) {
-        let b = self.b + mass;
-        self.delta += b * self.rest;
-        self.b = b * self.shrink;
-    }
-
-    /// How far above the grid point δ falls to a goal, as long as no other grid point lies between: δ − b·(e^x − 1).
-    fn distance(&self, goal: f64) -> f64 {
-        log1p((self.delta - goal) / self.b)
-    }
+    low
 }
 
 /// A bound on what connecting the dots can have added to δ.
@@ -144,9 +145,7 @@ impl Above {
 /// What rounding moved up makes the mean of e^D smaller than one by [`Sum::moved`] at most, and adds that to δ where S is
 /// above ε.
 struct Below<'a> {
-    sum: &'a Sum,
-    /// Running sums of masses from the top, where they are small.
-    above: Vec<f64>,
+    ends: &'a Ends<'a>,
     sigma: f64,
     /// n.
     deviations: f64,
@@ -157,13 +156,9 @@ const LAYERS: f64 = 4.0;
 
 impl<'a> Below<'a> {
     /// For a δ about as large as the given one.
-    fn new(sum: &'a Sum, delta: f64) -> Self {
-        let mut above = vec![0.0; sum.masses.len() + 1];
-        for i in (0..sum.masses.len()).rev() {
-            above[i] = above[i + 1] + sum.masses[i];
-        }
+    fn new(ends: &'a Ends<'a>, delta: f64) -> Self {
         let deviations = (2.0 * log(1e6 / delta.max(1e-300))).max(1.0).sqrt();
-        Below { sum, above, sigma: 0.5 * sum.count.sqrt() * sum.h, deviations }
+        Below { ends, sigma: 0.5 * ends.sum.count.sqrt() * ends.sum.h, deviations }
     }
 
     /// In units of the sum.
@@ -187,17 +182,18 @@ impl<'a> Below<'a> {
         };
         let layers = (0..(LAYERS * (n + bias / sigma)).ceil() as usize).map(layer).sum::<f64>();
         let rest = exp(-0.5 * n * n); // beyond the layers, and of D
-        let moved = self.sum.moved * self.between(epsilon - r, f64::INFINITY);
+        let moved = self.ends.sum.moved * self.between(epsilon - r, f64::INFINITY);
         let growth = exp(2.0 * bias + n * sigma);
-        4.0 / 3.0 * (growth * layers + moved) + self.sum.scaled((1.0 + 4.0 * growth * sigma) * rest)
+        4.0 / 3.0 * (growth * layers + moved) + self.ends.sum.scaled((1.0 + 4.0 * growth * sigma) * rest)
     }
 
     /// The mass between two losses, up.
     fn between(&self, from: f64, to: f64) -> f64 {
-        let (sum, last) = (self.sum, self.sum.masses.len() as f64);
+        let (sum, above) = (self.ends.sum, &self.ends.above);
+        let last = sum.masses.len() as f64;
         let place = |l: f64| l / sum.h - sum.first as f64;
         let i = place(from).floor().clamp(0.0, last) as usize;
         let j = (place(to).ceil() + 1.0).clamp(0.0, last) as usize;
-        (self.above[i] - self.above[j]).max(0.0) + sum.relative * self.above[i] + sum.blur_of_mass(from)
+        (above[i] - above[j]).max(0.0) + sum.relative * above[i] + sum.blur_of_mass(from)
     }
 }

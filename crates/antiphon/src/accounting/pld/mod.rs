@@ -17,6 +17,7 @@ use super::event::Flat;
 use crate::error::{Error, Result};
 use aim::{Aim, Moments};
 use compose::Sum;
+use ends::Ends;
 use step::{Parts, Side, Step};
 
 /// How fine to be.
@@ -93,7 +94,7 @@ impl Search {
             return Ok(());
         }
         self.rounds += 1;
-        let tail = (delta * 1e-9 / self.count).max(1e-300);
+        let tail = (delta * 1e-7 / self.count).max(1e-300);
         let sum = loop {
             match Sum::new(&self.parts, &self.moments, tail, self.aim, self.h) {
                 Err(Error::Argument { .. }) if !self.fixed && self.rounds == 1 && self.h < 1e3 => {
@@ -107,7 +108,8 @@ impl Search {
                 other => break other?,
             }
         };
-        let Some(upper) = sum.epsilon_above(delta) else {
+        let ends = Ends::new(&sum);
+        let Some(upper) = ends.epsilon_above(delta) else {
             return Err(Error::Numerical(format!(
                 "no finite epsilon was found at delta = {delta:e}: it is too small here"
             )));
@@ -116,7 +118,7 @@ impl Search {
         let blurred = self.better.is_none() && sum.blur_of_delta(upper) > 1e-4 * sum.scaled(delta);
         self.better = blurred.then(|| self.moments.at_epsilon(upper));
         self.found.upper = self.found.upper.min(upper);
-        self.found.lower = self.found.lower.max(sum.epsilon_below(delta).min(upper));
+        self.found.lower = self.found.lower.max(ends.epsilon_below(delta).min(upper));
         Ok(())
     }
 
@@ -148,7 +150,11 @@ pub(super) fn delta(flat: &Flat, epsilon: f64, params: &Params) -> Result<Bracke
                 Err(Error::Argument { .. }) if params.interval.is_none() && h < 1e3 => h *= 2.0,
                 other => {
                     let sum = other?;
-                    return Ok(Bracket { lower: sum.delta_below(epsilon), upper: sum.delta_above(epsilon) });
+                    let ends = Ends::new(&sum);
+                    return Ok(Bracket {
+                        lower: ends.delta_below(epsilon),
+                        upper: ends.delta_above(epsilon),
+                    });
                 }
             }
         }

@@ -113,20 +113,30 @@ impl Step {
         let (q, shift) = (self.sampling_rate, 1.0 / self.noise_multiplier);
         let mut masses = vec![0.0; (last - first + 1) as usize];
         // The masses of P and, times e^l, of Q between two places.
-        let masses_between = |from: f64, to: f64, l: f64| {
-            let plain = |scale| normal_between(from, to, scale);
-            let mixed =
-                |scale| (1.0 - q) * plain(scale) + q * normal_between(from - shift, to - shift, scale);
-            if self.side == Side::Removing { (mixed(0.0), plain(l)) } else { (plain(0.0), mixed(l)) }
+        let masses_between = |from: f64, to: f64, l: f64, grown: f64| {
+            let plain = normal_between(from, to, 0.0);
+            let other = normal_between(from - shift, to - shift, 0.0);
+            let mixed = (1.0 - q) * plain + q * other;
+            match self.side {
+                Side::Removing if plain > 1e-290 => (mixed, plain * grown),
+                Side::Removing => (mixed, normal_between(from, to, l)),
+                Side::Adding if mixed > 1e-290 => (plain, mixed * grown),
+                Side::Adding => {
+                    let other = normal_between(from - shift, to - shift, l);
+                    (plain, (1.0 - q) * normal_between(from, to, l) + q * other)
+                }
+            }
         };
         let ordered = |a: f64, b: f64| if a < b { (a, b) } else { (b, a) };
         let mut left = self.place(first as f64 * h);
-        let (scale, mut moved) = (-expm1(-h), 0.0f64);
+        let (scale, growth, mut moved) = (-expm1(-h), exp(h), 0.0f64);
+        let mut grown = 1.0; // e^l, from the one before
         for i in 0..masses.len() - 1 {
             let l = (first + i as i64) as f64 * h;
             let right = self.place(l + h);
             let (from, to) = ordered(left, right);
-            let (m, w) = masses_between(from, to, l);
+            grown = if i % 16 == 0 { exp(l) } else { grown * growth };
+            let (m, w) = masses_between(from, to, l, grown);
             // m − e^l·w, which is between 0 and m·(1 − e^−h), up.
             let slack = slack(from, to, l);
             let up = ((m - w + slack * m) / scale).clamp(0.0, m);
@@ -138,14 +148,11 @@ impl Step {
         // What lies beyond the ends.
         let low = self.place(first as f64 * h);
         let (below, above) = match self.side {
-            Side::Removing => {
-                (masses_between(f64::NEG_INFINITY, low, 0.0), masses_between(left, f64::INFINITY, 0.0))
-            }
-            Side::Adding => {
-                (masses_between(low, f64::INFINITY, 0.0), masses_between(f64::NEG_INFINITY, left, 0.0))
-            }
+            Side::Removing => ((f64::NEG_INFINITY, low), (left, f64::INFINITY)),
+            Side::Adding => ((low, f64::INFINITY), (f64::NEG_INFINITY, left)),
         };
-        let (below, infinite) = (below.0, above.0);
+        let mass = |(from, to): (f64, f64)| masses_between(from, to, 0.0, 1.0).0;
+        let (below, infinite) = (mass(below), mass(above));
         masses[0] += below;
         Losses { first, masses, infinite, outside: below + infinite, moved }
     }
@@ -155,7 +162,7 @@ impl Step {
 /// rounded, tails lose a digit or two when they are subtracted, and special functions are good to some units.
 fn slack(from: f64, to: f64, l: f64) -> f64 {
     let square = |x: f64| if x.is_finite() { x * x } else { 0.0 };
-    f64::EPSILON * (128.0 + 2.0 * (square(from).max(square(to)) + l.abs()))
+    f64::EPSILON * (150.0 + 2.0 * (square(from).max(square(to)) + l.abs()))
 }
 
 /// e^scale·(Φ(b) − Φ(a)) for a ≤ b, to a relative 1e-13 or so also where both are far out or close together.
