@@ -187,8 +187,9 @@ impl Account {
         let tried = stated.as_ref().map_or_else(|| with(1.0), Event::clone);
         let tried_gaussian = tried.as_gaussian().map_err(|error| self.in_event(error))?;
         adjacency.apply(&tried)?;
-        if tried_gaussian.is_some() {
-            self.check_accuracy()?;
+        if let (Some(_), Some(h)) = (tried_gaussian, self.interval) {
+            let allowed = "left out where nothing is sampled: a formula has no grid";
+            return Err(Error::argument("--interval", allowed, h));
         }
         let (event, noise_multiplier) = match (stated, &question) {
             (Some(event), _) => (event, self.noise_multiplier),
@@ -269,20 +270,6 @@ impl Account {
             (None, Some(steps)) => Run::FullBatch { steps },
             (None, None) => Run::Matrix,
         })
-    }
-
-    /// What the library, which needs no grid for Gaussians, does not look at.
-    fn check_accuracy(&self) -> Result<()> {
-        if !(1e-6..=1.0).contains(&self.width) {
-            return Err(Error::argument("--width", "in [1e-6, 1]", self.width));
-        }
-        match self.interval {
-            Some(h) => {
-                let allowed = "left out where nothing is sampled: a formula has no grid";
-                Err(Error::argument("--interval", allowed, h))
-            }
-            None => Ok(()),
-        }
     }
 
     /// An argument of an event is not a flag.

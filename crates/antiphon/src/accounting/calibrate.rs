@@ -1,6 +1,6 @@
 //! The noise multiplier for a target (ε, δ).
 
-use super::event::Event;
+use super::event::{Event, MAX_NOISE_MULTIPLIER, MIN_NOISE_MULTIPLIER};
 use super::gaussian;
 use super::pld::Params;
 use crate::error::{Error, Result};
@@ -50,9 +50,16 @@ pub fn noise_multiplier(run: Run, epsilon: f64, delta: f64, params: &Params) -> 
     };
     // All arguments are checked here, before the search.
     run.event(1.0).flat()?;
+    params.check()?;
     let enough =
         |z: f64| -> Result<bool> { Ok(super::epsilon(&run.event(z), delta, params)?.upper <= epsilon) };
     let mut above = single * (steps as f64).sqrt() * (1.0 + 1e-9); // up
+    if above > MAX_NOISE_MULTIPLIER {
+        let allowed = format!("reachable with a noise multiplier of at most {MAX_NOISE_MULTIPLIER:e}");
+        return Err(Error::argument("epsilon", allowed, epsilon));
+    }
+    // Less than the smallest noise multiplier is not accounted for.
+    above = above.max(MIN_NOISE_MULTIPLIER);
     if sampling_rate == 1.0 {
         return match enough(above)? {
             true => Ok(above),
@@ -64,11 +71,14 @@ pub fn noise_multiplier(run: Run, epsilon: f64, delta: f64, params: &Params) -> 
     // Sampling needs no more than full batches do. Downwards until it is not enough.
     let mut below = above;
     loop {
-        below *= 0.5;
-        if below < 2e-6 || !enough(below)? {
+        below = (0.5 * below).max(MIN_NOISE_MULTIPLIER);
+        if !enough(below)? {
             break;
         }
         above = below;
+        if below == MIN_NOISE_MULTIPLIER {
+            return Ok(above);
+        }
     }
     while above - below > WIDTH * above {
         let middle = 0.5 * (above + below);

@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 
 /// Most repetitions that are accounted for.
 pub const MAX_COUNT: u64 = 1_000_000_000;
+/// The noise multipliers that are accounted for.
+pub const MIN_NOISE_MULTIPLIER: f64 = 1e-6;
+/// See [`MIN_NOISE_MULTIPLIER`].
+pub const MAX_NOISE_MULTIPLIER: f64 = 1e12;
 
 /// One event of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -167,8 +171,11 @@ impl Flat {
 }
 
 fn check_multiplier(noise_multiplier: f64) -> Result<()> {
-    match (1e-6..=1e12).contains(&noise_multiplier) {
+    match (MIN_NOISE_MULTIPLIER..=MAX_NOISE_MULTIPLIER).contains(&noise_multiplier) {
         true => Ok(()),
-        false => Err(Error::argument("noise_multiplier", "in [1e-6, 1e12]", noise_multiplier)),
+        false => {
+            let allowed = format!("in [{MIN_NOISE_MULTIPLIER:e}, {MAX_NOISE_MULTIPLIER:e}]");
+            Err(Error::argument("noise_multiplier", allowed, noise_multiplier))
+        }
     }
 }

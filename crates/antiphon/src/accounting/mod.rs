@@ -79,6 +79,7 @@ impl Adjacency {
 
 /// ε of an event at δ.
 pub fn epsilon(event: &Event, delta: f64, params: &Params) -> Result<Bracket> {
+    params.check()?;
     let flat = event.flat()?;
     if flat.sampled.is_empty() {
         let upper = gaussian::epsilon(flat.gaussian_multiplier(), delta)?;
@@ -90,6 +91,7 @@ pub fn epsilon(event: &Event, delta: f64, params: &Params) -> Result<Bracket> {
 
 /// δ of an event at ε.
 pub fn delta(event: &Event, epsilon: f64, params: &Params) -> Result<Bracket> {
+    params.check()?;
     let flat = event.flat()?;
     gaussian::positive("epsilon", epsilon)?;
     if flat.sampled.is_empty() {

@@ -35,12 +35,24 @@ impl Default for Params {
     }
 }
 
+impl Params {
+    /// Whether both are in range.
+    pub fn check(&self) -> Result<()> {
+        if !(1e-6..=1.0).contains(&self.width) {
+            return Err(Error::argument("width", "in [1e-6, 1]", self.width));
+        }
+        match self.interval {
+            Some(h) if !(1e-8..=10.0).contains(&h) => Err(Error::argument("interval", "in [1e-8, 10]", h)),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The smallest δ for which sampled events are accounted for.
 pub const MIN_DELTA: f64 = 1e-250;
 
 /// ε at δ, for events with sampling among them.
 pub(super) fn epsilon(flat: &Flat, delta: f64, params: &Params) -> Result<Bracket> {
-    check(params)?;
     if !(MIN_DELTA..1.0).contains(&delta) {
         return Err(Error::argument("delta", format!("in [{MIN_DELTA:e}, 1) with sampling"), delta));
     }
@@ -140,7 +152,6 @@ impl Search {
 
 /// δ at ε, for events with sampling among them.
 pub(super) fn delta(flat: &Flat, epsilon: f64, params: &Params) -> Result<Bracket> {
-    check(params)?;
     let one = |parts: &Parts| {
         let (moments, count) = (Moments::new(parts), count(parts));
         let (aim, tail) = (moments.at_epsilon(epsilon), 1e-280 / count);
@@ -162,16 +173,6 @@ pub(super) fn delta(flat: &Flat, epsilon: f64, params: &Params) -> Result<Bracke
     let [removing, adding] = sides(flat);
     let (removing, adding) = rayon::join(|| one(&removing), || one(&adding));
     Ok(removing?.worse(adding?))
-}
-
-fn check(params: &Params) -> Result<()> {
-    if !(1e-6..=1.0).contains(&params.width) {
-        return Err(Error::argument("width", "in [1e-6, 1]", params.width));
-    }
-    match params.interval {
-        Some(h) if !(1e-8..=10.0).contains(&h) => Err(Error::argument("interval", "in [1e-8, 10]", h)),
-        _ => Ok(()),
-    }
 }
 
 /// The steps as seen when an example is removed, and when it is added.
