@@ -148,6 +148,8 @@ struct Accounted {
     /// Both ends are the same where it was given.
     epsilon: Bracket,
     delta: Bracket,
+    /// Of the bracket of ε, as it was asked for; infinite with a fixed interval.
+    width: f64,
 }
 
 impl Account {
@@ -215,8 +217,8 @@ impl Account {
             }
         };
         let gaussian = counted.as_gaussian()?;
-        let unit = self.unit;
-        Ok(Accounted { question, unit, adjacency, event, noise_multiplier, gaussian, epsilon, delta })
+        let (unit, width) = (self.unit, if self.interval.is_some() { f64::INFINITY } else { self.width });
+        Ok(Accounted { question, unit, adjacency, event, noise_multiplier, gaussian, epsilon, delta, width })
     }
 
     /// Which of the three is sought.

@@ -111,6 +111,9 @@ impl Accounted {
                 say!("  delta         {delta:e}");
             }
         }
+        if self.epsilon.upper - self.epsilon.lower > self.width * self.epsilon.lower.max(1.0) {
+            say!("                The bracket is wider than --width asks for: no finer grid fits here.");
+        }
         if let Some((rho, mu, implied)) = self.concentrated()? {
             let implied = implied.map_or(String::new(), |epsilon| {
                 format!("   (which alone gives ε = {})", short_bound(epsilon, true))

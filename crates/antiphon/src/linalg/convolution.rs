@@ -2,10 +2,9 @@
 
 use crate::error::{Error, Result};
 use libm::exp;
+use realfft::RealFftPlanner;
 use realfft::num_complex::Complex;
-use realfft::{RealFftPlanner, RealToComplex};
 use std::cell::RefCell;
-use std::sync::Arc;
 
 /// What comes out of [`circular_power`].
 #[derive(Debug, Clone)]
@@ -37,60 +36,79 @@ const TINY: f64 = 120.0;
 /// the mean modulus itself. Where a distribution is spread out its spectrum is small in the mean, so this is far less than
 /// T·η.
 pub fn circular_power(size: usize, factors: &[(i64, &[f64], u64)]) -> Result<Power> {
-    let plan = plan(size);
-    let mut scratch = plan.make_scratch_vec();
-    let mut transform = |from: &mut [f64], to: &mut [Complex<f64>]| {
-        let failed = |error| Error::Numerical(format!("a Fourier transform failed: {error}"));
-        plan.process_with_scratch(from, to, &mut scratch).map_err(failed)
-    };
-    let eta = 16.0 * ((size as f64).log2() + 4.0) * UNIT;
-    let mut vector = plan.make_input_vec();
-    let mut spectrum = plan.make_output_vec();
-    let mut product = vec![Complex::new(1.0, 0.0); spectrum.len()];
-    let mut errors = vec![0.0; spectrum.len()];
-    for (first, entries, count) in factors.iter().filter(|(_, _, count)| *count > 0) {
-        vector.fill(0.0);
-        let mut place = first.rem_euclid(size as i64) as usize;
-        for x in *entries {
-            vector[place] += x;
-            place = if place + 1 == size { 0 } else { place + 1 };
-        }
-        transform(&mut vector, &mut spectrum)?;
-        let times = *count as f64;
-        let negligible = if *count >= 100 { exp(-2.0 * TINY / times) } else { 0.0 };
-        for ((x, product), error) in spectrum.iter().zip(&mut product).zip(&mut errors) {
-            let (whole, own) = match x.norm_sqr() < negligible {
-                true => (Complex::default(), 2.0 * exp(-TINY)),
-                false => {
-                    let all_but_one = power(*x, count - 1);
-                    let whole = all_but_one * x;
-                    let products = (times + 64.0) * 5f64.sqrt() * UNIT * modulus(whole);
-                    (whole, times * (modulus(all_but_one) + eta) * eta + products)
-                }
-            };
-            *error = *error * (modulus(whole) + own) + modulus(*product) * own;
-            *product *= whole;
-        }
+    thread_local! {
+        static KEPT: RefCell<Workspace> = RefCell::default();
     }
-    // Each value stands for itself and its mirror image. One part in fifty is for terms of second order and the sum itself.
-    let all: f64 = errors.iter().sum::<f64>() + 2.0 * eta * product.iter().map(|x| modulus(*x)).sum::<f64>();
-    let error = 1.02 * 2.0 * all / size as f64;
-    mirrored(&product, &mut vector);
-    transform(&mut vector, &mut spectrum)?;
-    mirrored(&spectrum, &mut vector);
-    vector.iter_mut().for_each(|x| *x /= size as f64);
-    Ok(Power { entries: vector, error })
-}
-
-thread_local! {
-    static PLANS: RefCell<RealFftPlanner<f64>> = RefCell::new(RealFftPlanner::new());
-}
-
-/// Plans hold the roots of unity. Those of common sizes are kept.
-fn plan(size: usize) -> Arc<dyn RealToComplex<f64>> {
     match size <= 1 << 19 {
-        true => PLANS.with_borrow_mut(|plans| plans.plan_fft_forward(size)),
-        false => RealFftPlanner::new().plan_fft_forward(size),
+        true => KEPT.with_borrow_mut(|workspace| workspace.power(size, factors)),
+        false => Workspace::default().power(size, factors),
+    }
+}
+
+/// Plans, which hold the roots of unity, and vectors. Common sizes are kept for the next time: making them takes as long as the
+/// work.
+#[derive(Default)]
+struct Workspace {
+    plans: Option<RealFftPlanner<f64>>,
+    vector: Vec<f64>,
+    scratch: Vec<Complex<f64>>,
+    spectrum: Vec<Complex<f64>>,
+    product: Vec<Complex<f64>>,
+    /// What each entry of the product can be off by.
+    errors: Vec<f64>,
+}
+
+impl Workspace {
+    fn power(&mut self, size: usize, factors: &[(i64, &[f64], u64)]) -> Result<Power> {
+        let plan = self.plans.get_or_insert_with(RealFftPlanner::new).plan_fft_forward(size);
+        let Workspace { vector, scratch, spectrum, product, errors, .. } = self;
+        vector.resize(size, 0.0);
+        scratch.resize(plan.get_scratch_len(), Complex::default());
+        spectrum.resize(plan.complex_len(), Complex::default());
+        product.clear();
+        product.resize(spectrum.len(), Complex::new(1.0, 0.0));
+        errors.clear();
+        errors.resize(spectrum.len(), 0.0);
+        let mut transform = |from: &mut [f64], to: &mut [Complex<f64>]| {
+            let failed = |error| Error::Numerical(format!("a Fourier transform failed: {error}"));
+            plan.process_with_scratch(from, to, scratch).map_err(failed)
+        };
+        let eta = 16.0 * ((size as f64).log2() + 4.0) * UNIT;
+        for (first, entries, count) in factors.iter().filter(|(_, _, count)| *count > 0) {
+            vector.fill(0.0);
+            let mut place = first.rem_euclid(size as i64) as usize;
+            for x in *entries {
+                vector[place] += x;
+                place = if place + 1 == size { 0 } else { place + 1 };
+            }
+            transform(vector, spectrum)?;
+            let times = *count as f64;
+            let negligible = if *count >= 100 { exp(-2.0 * TINY / times) } else { 0.0 };
+            for ((x, product), error) in spectrum.iter().zip(product.iter_mut()).zip(errors.iter_mut()) {
+                let (whole, own) = match x.norm_sqr() < negligible {
+                    true => (Complex::default(), 2.0 * exp(-TINY)),
+                    false => {
+                        let all_but_one = power(*x, count - 1);
+                        let whole = all_but_one * x;
+                        let products = (times + 64.0) * 5f64.sqrt() * UNIT * modulus(whole);
+                        (whole, times * (modulus(all_but_one) + eta) * eta + products)
+                    }
+                };
+                *error = *error * (modulus(whole) + own) + modulus(*product) * own;
+                *product *= whole;
+            }
+        }
+        // Each value stands for itself and its mirror image. One part in fifty is for terms of second order and the sum
+        // itself.
+        let all: f64 =
+            errors.iter().sum::<f64>() + 2.0 * eta * product.iter().map(|x| modulus(*x)).sum::<f64>();
+        let error = 1.02 * 2.0 * all / size as f64;
+        mirrored(product, vector);
+        transform(vector, spectrum)?;
+        let mut entries = vec![0.0; size];
+        mirrored(spectrum, &mut entries);
+        entries.iter_mut().for_each(|x| *x /= size as f64);
+        Ok(Power { entries, error })
     }
 }
 

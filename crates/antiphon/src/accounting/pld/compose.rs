@@ -14,7 +14,7 @@ use libm::{exp, log};
 /// Most grid points of a step or of the circle.
 const MAX_POINTS: usize = 1 << 24;
 /// Bound on the tilted probability outside the circle, on either side.
-const OUTSIDE: f64 = 1e-16;
+const OUTSIDE: f64 = 1e-14;
 /// Masses that share one exponential: e^(λl) is a geometric sequence on the grid, and rounding errors of so few products
 /// do not add up.
 const RUN: usize = 64;

@@ -10,8 +10,6 @@ use std::f64::consts::FRAC_PI_2;
 /// A sum of losses, and what follows from it for every grid point.
 pub struct Ends<'a> {
     sum: &'a Sum,
-    /// The mass at and above every grid point, and above all.
-    above: Vec<f64>,
     /// δ at every grid point.
     deltas: Vec<f64>,
 }
@@ -20,18 +18,16 @@ impl<'a> Ends<'a> {
     /// Nothing is subtracted on the way: δ = Σ p·(1 − e^(l − loss)) over the losses above l, and b = Σ p·e^(l − loss).
     pub fn new(sum: &'a Sum) -> Self {
         let points = sum.masses.len();
-        let (mut above, mut deltas) = (vec![0.0; points + 1], vec![0.0; points]);
+        let mut deltas = vec![0.0; points];
         let (shrink, rest) = (exp(-sum.h), -expm1(-sum.h));
-        let (mut mass, mut delta, mut b) = (0.0, 0.0, 0.0);
+        let (mut delta, mut b) = (0.0, 0.0);
         for i in (0..points).rev() {
             deltas[i] = delta;
-            mass += sum.masses[i];
-            above[i] = mass;
             b += sum.masses[i];
             delta += b * rest;
             b *= shrink;
         }
-        Ends { sum, above, deltas }
+        Ends { sum, deltas }
     }
 
     /// An ε for which δ is not above the given one, the smallest that follows; zero where that does. `None` where not even
@@ -189,11 +185,10 @@ impl<'a> Below<'a> {
 
     /// The mass between two losses, up.
     fn between(&self, from: f64, to: f64) -> f64 {
-        let (sum, above) = (self.ends.sum, &self.ends.above);
-        let last = sum.masses.len() as f64;
-        let place = |l: f64| l / sum.h - sum.first as f64;
-        let i = place(from).floor().clamp(0.0, last) as usize;
-        let j = (place(to).ceil() + 1.0).clamp(0.0, last) as usize;
-        (above[i] - above[j]).max(0.0) + sum.relative * above[i] + sum.blur_of_mass(from)
+        let sum = self.ends.sum;
+        let place = |l: f64| (l / sum.h - sum.first as f64).clamp(0.0, sum.masses.len() as f64);
+        let (i, j) = (place(from).floor() as usize, place(to).ceil() as usize);
+        let mass: f64 = sum.masses[i..sum.masses.len().min(j + 1)].iter().sum();
+        mass * (1.0 + sum.relative) + sum.blur_of_mass(from)
     }
 }
