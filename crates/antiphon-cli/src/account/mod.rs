@@ -193,23 +193,23 @@ impl Account {
             let allowed = "left out where nothing is sampled: a formula has no grid";
             return Err(Error::argument("--interval", allowed, h));
         }
-        let (event, noise_multiplier) = match (stated, &question) {
-            (Some(event), _) => (event, self.noise_multiplier),
+        let (event, noise_multiplier, seen) = match (stated, &question) {
+            (Some(event), _) => (event, self.noise_multiplier, None),
             (None, Question::NoiseMultiplier { epsilon, delta }) => {
                 let search = || calibrate::noise_multiplier(run, *epsilon, *delta, &params);
-                let z = busy("searching for the noise multiplier", search)?;
+                let found = busy("searching for the noise multiplier", search)?;
                 // Stated for zero-out: twice the sensitivity takes twice the noise, and doubling is exact.
-                let z = if adjacency == Adjacency::ReplaceOne { 2.0 * z } else { z };
-                (with(z), Some(z))
+                let z = found.noise_multiplier * if adjacency == Adjacency::ReplaceOne { 2.0 } else { 1.0 };
+                (with(z), Some(z), Some(found.epsilon))
             }
             (None, _) => return Err(self.needs_two()),
         };
         let counted = adjacency.apply(&event)?;
         let given = |x: f64| Bracket { lower: x, upper: x };
-        let epsilon_at = |delta| busy("accounting", || accounting::epsilon(&counted, delta, &params));
         let (epsilon, delta) = match question {
             Question::Epsilon { delta } | Question::NoiseMultiplier { delta, .. } => {
-                (epsilon_at(delta)?, given(delta))
+                let at = || accounting::epsilon(&counted, delta, &params);
+                (seen.map_or_else(|| busy("accounting", at), Ok)?, given(delta))
             }
             Question::Delta { epsilon } => {
                 let found = busy("accounting", || accounting::delta(&counted, epsilon, &params))?;

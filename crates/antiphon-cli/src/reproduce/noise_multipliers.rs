@@ -127,7 +127,7 @@ fn row(table: &Table, expected: &Expected, cell: &Cell) -> anyhow::Result<Row> {
     let params = Params::default();
     let found = epsilon(&run.event(z), table.delta, &params)?;
     let tolerance = expected.tolerance.max(expected.relative_tolerance * cell.reference);
-    let needed = noise_multiplier(run, target, table.delta, &params)?;
+    let needed = noise_multiplier(run, target, table.delta, &params)?.noise_multiplier;
     Ok(Row {
         run: expected.name.clone(),
         paper_epsilon: cell.epsilon.clone(),

@@ -1,12 +1,16 @@
 //! The noise multiplier for a target (ε, δ).
 
+use super::Bracket;
 use super::event::{Event, MAX_NOISE_MULTIPLIER, MIN_NOISE_MULTIPLIER};
 use super::gaussian;
 use super::pld::Params;
 use crate::error::{Error, Result};
+use libm::{exp, expm1, log, log1p};
 
 /// Relative width at which the search for a noise multiplier of sampled events ends.
 const WIDTH: f64 = 1e-6;
+/// Most rounds of that search.
+const MAX_ROUNDS: usize = 40;
 
 /// What noise is sought for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,9 +42,19 @@ impl Run {
     }
 }
 
-/// The smallest noise multiplier for which the run is (ε, δ)-private, rounded up: the upper end of the bracket of ε was
-/// seen to be at most the target.
-pub fn noise_multiplier(run: Run, epsilon: f64, delta: f64, params: &Params) -> Result<f64> {
+/// What a search found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Calibrated {
+    /// The smallest that is enough, rounded up.
+    pub noise_multiplier: f64,
+    /// With that, as it was seen: the upper end is at most the target.
+    pub epsilon: Bracket,
+}
+
+/// The smallest noise multiplier for which the run is (ε, δ)-private, rounded up.
+///
+/// For an ε below one, the bracket is narrower than `params` say, by that factor.
+pub fn noise_multiplier(run: Run, epsilon: f64, delta: f64, params: &Params) -> Result<Calibrated> {
     // One Gaussian is enough to know for those that are not sampled: T of them have √T times its noise.
     let single = gaussian::noise_multiplier(epsilon, delta)?;
     let (sampling_rate, steps) = match run {
@@ -51,43 +65,65 @@ pub fn noise_multiplier(run: Run, epsilon: f64, delta: f64, params: &Params) -> 
     // All arguments are checked here, before the search.
     run.event(1.0).flat()?;
     params.check()?;
-    let enough =
-        |z: f64| -> Result<bool> { Ok(super::epsilon(&run.event(z), delta, params)?.upper <= epsilon) };
-    let mut above = single * (steps as f64).sqrt() * (1.0 + 1e-9); // up
-    if above > MAX_NOISE_MULTIPLIER {
+    let ever = -expm1(steps as f64 * log1p(-sampling_rate));
+    if sampling_rate < 1.0 && delta >= ever * (1.0 - 1e-9) {
+        let allowed =
+            format!("below {ever:e}, the probability that an example is ever sampled (any noise would do)");
+        return Err(Error::argument("delta", allowed, delta));
+    }
+    // Small targets need a bracket that is narrow for them.
+    let params = Params { width: (params.width * epsilon.min(1.0)).max(1e-6), ..*params };
+    let at = |z: f64| -> Result<Calibrated> {
+        Ok(Calibrated { noise_multiplier: z, epsilon: super::epsilon(&run.event(z), delta, &params)? })
+    };
+    let excess = |found: &Calibrated| found.epsilon.upper - epsilon;
+    let full_batch = single * (steps as f64).sqrt() * (1.0 + 1e-9); // up
+    if full_batch > MAX_NOISE_MULTIPLIER {
         let allowed = format!("reachable with a noise multiplier of at most {MAX_NOISE_MULTIPLIER:e}");
         return Err(Error::argument("epsilon", allowed, epsilon));
     }
-    // Less than the smallest noise multiplier is not accounted for.
-    above = above.max(MIN_NOISE_MULTIPLIER);
-    if sampling_rate == 1.0 {
-        return match enough(above)? {
-            true => Ok(above),
-            false => Err(Error::Numerical(format!(
-                "the noise multiplier {above} is not enough, which is impossible"
-            ))),
-        };
+    // Sampling needs no more than full batches do.
+    let mut above = at(full_batch.max(MIN_NOISE_MULTIPLIER))?;
+    if excess(&above) > 0.0 {
+        let z = above.noise_multiplier;
+        return Err(Error::Numerical(format!("the noise multiplier {z} is not enough, which is impossible")));
     }
-    // Sampling needs no more than full batches do. Downwards until it is not enough.
+    if sampling_rate == 1.0 {
+        return Ok(above);
+    }
+    // Downwards until it is not enough.
     let mut below = above;
-    loop {
-        below = (0.5 * below).max(MIN_NOISE_MULTIPLIER);
-        if !enough(below)? {
-            break;
-        }
+    while excess(&below) <= 0.0 {
         above = below;
-        if below == MIN_NOISE_MULTIPLIER {
+        if above.noise_multiplier == MIN_NOISE_MULTIPLIER {
             return Ok(above);
         }
+        below = at((0.5 * above.noise_multiplier).max(MIN_NOISE_MULTIPLIER))?;
     }
-    while above - below > WIDTH * above {
-        let middle = 0.5 * (above + below);
-        if enough(middle)? { above = middle } else { below = middle }
-    }
-    match enough(above)? {
-        true => Ok(above),
-        false => {
-            Err(Error::argument("epsilon", "reachable with this sampling rate and number of steps", epsilon))
+    // Along the chord of ln ε over ln z, which is nearly straight; an end that stays counts half from then on (the Illinois
+    // rule). Grids make small steps in ε, so every fourth time the middle is taken.
+    let log_ratio = |found: &Calibrated| log1p((excess(found) / epsilon).max(-0.999_999));
+    let (mut a, mut b) = (log_ratio(&above), log_ratio(&below));
+    let mut last = None;
+    for round in 0..MAX_ROUNDS {
+        let (high, low) = (above.noise_multiplier, below.noise_multiplier);
+        if high - low <= WIDTH * high || a >= b {
+            break;
         }
+        let chord = low * exp(log(high / low) * b / (b - a));
+        let z = if round % 4 == 3 { 0.5 * (high + low) } else { chord };
+        // A little within the ends.
+        let margin = 0.4 * WIDTH * high;
+        let found = at(z.clamp(low + margin, high - margin))?;
+        let enough = excess(&found) <= 0.0;
+        if enough {
+            (above, a) = (found, log_ratio(&found));
+            b = if last == Some(true) { 0.5 * b } else { b };
+        } else {
+            (below, b) = (found, log_ratio(&found));
+            a = if last == Some(false) { 0.5 * a } else { a };
+        }
+        last = Some(enough);
     }
+    Ok(above)
 }

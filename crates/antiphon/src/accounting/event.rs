@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 
 /// Most repetitions that are accounted for.
 pub const MAX_COUNT: u64 = 1_000_000_000;
+/// Most sampled events that differ.
+const MAX_KINDS: usize = 256;
+/// How deep compositions of compositions may go.
+const MAX_DEPTH: usize = 100;
 /// The noise multipliers that are accounted for.
 pub const MIN_NOISE_MULTIPLIER: f64 = 1e-6;
 /// See [`MIN_NOISE_MULTIPLIER`].
@@ -105,7 +109,7 @@ impl Event {
     /// The simple events in it with their counts, checked: Gaussians and sampled Gaussians, no event twice.
     pub(super) fn flat(&self) -> Result<Flat> {
         let mut flat = Flat::default();
-        flat.add(self, 1)?;
+        flat.add(self, 1, 0)?;
         Ok(flat)
     }
 }
@@ -115,6 +119,8 @@ impl Event {
 pub(super) struct Flat {
     /// μ² = Σ 1/z² of all Gaussians that are not sampled: together they are one, with noise multiplier 1/μ.
     pub squared_mu: f64,
+    /// How many terms were added up.
+    terms: usize,
     /// The sampled ones: sampling rate, noise multiplier, count.
     pub sampled: Vec<(f64, f64, u64)>,
 }
@@ -122,10 +128,21 @@ pub(super) struct Flat {
 impl Flat {
     /// The noise multiplier of the one Gaussian that stands for all that are not sampled, rounded down.
     pub fn gaussian_multiplier(&self) -> f64 {
-        1.0 / self.squared_mu.sqrt() * (1.0 - 4.0 * f64::EPSILON)
+        rounded_multiplier(self.squared_mu, self.terms)
     }
 
-    fn add(&mut self, event: &Event, count: u64) -> Result<()> {
+    /// The noise multiplier of the one Gaussian that all would be together if nothing were sampled, rounded down. A sampled
+    /// Gaussian is that Gaussian with its result thrown away now and then, and is never worse.
+    pub fn unsampled_multiplier(&self) -> f64 {
+        let sampled = self.sampled.iter().map(|(_, z, count)| *count as f64 / (z * z));
+        rounded_multiplier(self.squared_mu + sampled.sum::<f64>(), self.terms + self.sampled.len())
+    }
+
+    fn add(&mut self, event: &Event, count: u64, depth: usize) -> Result<()> {
+        if depth > MAX_DEPTH {
+            let allowed = format!("nested at most {MAX_DEPTH} deep");
+            return Err(Error::argument("a composed event", allowed, format!("{depth} or more")));
+        }
         if !(1..=MAX_COUNT).contains(&count) {
             return Err(Error::argument("the count of an event", format!("in 1..={MAX_COUNT}"), count));
         }
@@ -140,9 +157,17 @@ impl Flat {
                 }
                 check_multiplier(*noise_multiplier)?;
                 let same = |(q, z, _): &&mut (f64, f64, u64)| q == sampling_rate && z == noise_multiplier;
+                let kinds = self.sampled.len();
                 match self.sampled.iter_mut().find(same) {
-                    Some((_, _, known)) => *known += count,
-                    None => self.sampled.push((*sampling_rate, *noise_multiplier, count)),
+                    Some((_, _, known)) if count <= MAX_COUNT - *known => *known += count,
+                    Some(_) => return Err(too_many()),
+                    None if kinds < MAX_KINDS => {
+                        self.sampled.push((*sampling_rate, *noise_multiplier, count));
+                    }
+                    None => {
+                        let allowed = format!("at most {MAX_KINDS} that differ");
+                        return Err(Error::argument("sampled events", allowed, MAX_KINDS + 1));
+                    }
                 }
                 Ok(())
             }
@@ -152,11 +177,8 @@ impl Flat {
                 }
                 events.iter().try_for_each(|repeated| {
                     let count = count.checked_mul(repeated.count).filter(|count| *count <= MAX_COUNT);
-                    let too_many = || format!("more than {MAX_COUNT}");
-                    let count = count.ok_or_else(|| {
-                        Error::argument("the count of an event", format!("in 1..={MAX_COUNT}"), too_many())
-                    })?;
-                    self.add(&repeated.event, count)
+                    let count = count.ok_or_else(too_many)?;
+                    self.add(&repeated.event, count, depth + 1)
                 })
             }
         }
@@ -165,9 +187,20 @@ impl Flat {
     fn add_gaussian(&mut self, noise_multiplier: f64, count: u64) -> Result<()> {
         check_multiplier(noise_multiplier)?;
         // Up: Gaussians compose to a Gaussian with the sum of the squares.
+        self.terms += 1;
         self.squared_mu += count as f64 / (noise_multiplier * noise_multiplier) * (1.0 + 8.0 * f64::EPSILON);
         Ok(())
     }
+}
+
+/// 1/μ, down: each term and each sum was rounded.
+fn rounded_multiplier(squared_mu: f64, terms: usize) -> f64 {
+    1.0 / squared_mu.sqrt() * (1.0 - (8 + terms) as f64 * f64::EPSILON)
+}
+
+fn too_many() -> Error {
+    let got = format!("more than {MAX_COUNT}");
+    Error::argument("the count of an event", format!("in 1..={MAX_COUNT}"), got)
 }
 
 fn check_multiplier(noise_multiplier: f64) -> Result<()> {

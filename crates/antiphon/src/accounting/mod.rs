@@ -56,6 +56,7 @@ impl Adjacency {
     /// The event as it is under this relation: half the noise multiplier where the sensitivity doubles. Poisson sampling
     /// is accounted for under adding and removing only.
     pub fn apply(self, event: &Event) -> Result<Event> {
+        event.flat()?;
         if self == Adjacency::ZeroOut {
             return Ok(event.clone());
         }
@@ -82,11 +83,15 @@ pub fn epsilon(event: &Event, delta: f64, params: &Params) -> Result<Bracket> {
     params.check()?;
     let flat = event.flat()?;
     if flat.sampled.is_empty() {
-        let upper = gaussian::epsilon(flat.gaussian_multiplier(), delta)?;
-        return Ok(Bracket { lower: upper * (1.0 - GAUSSIAN), upper });
+        return gaussian_epsilon(flat.gaussian_multiplier(), delta);
     }
     gaussian::probability("delta", delta)?;
-    pld::epsilon(&flat, delta, params)
+    let most = gaussian::epsilon(flat.unsampled_multiplier(), delta).unwrap_or(f64::INFINITY);
+    let found = pld::epsilon(&flat, delta, most, params)?;
+    match found.upper < f64::INFINITY {
+        true => Ok(found),
+        false => Err(Error::Numerical(format!("no finite epsilon was found at delta = {delta:e}"))),
+    }
 }
 
 /// δ of an event at ε.
@@ -95,14 +100,27 @@ pub fn delta(event: &Event, epsilon: f64, params: &Params) -> Result<Bracket> {
     let flat = event.flat()?;
     gaussian::positive("epsilon", epsilon)?;
     if flat.sampled.is_empty() {
-        let upper = gaussian::delta(flat.gaussian_multiplier(), epsilon)?;
-        return Ok(Bracket { lower: upper * (1.0 - GAUSSIAN), upper });
+        return gaussian_delta(flat.gaussian_multiplier(), epsilon);
     }
-    pld::delta(&flat, epsilon, params)
+    let most = gaussian::delta(flat.unsampled_multiplier(), epsilon).unwrap_or(1.0);
+    pld::delta(&flat, epsilon, most, params)
 }
 
-/// How much too large a figure of [`gaussian`] can be, relatively.
-const GAUSSIAN: f64 = 2e-7;
+/// ε of one Gaussian. What [`gaussian::epsilon`] can be too large by, and then some: its search ends within 1e-12; δ is
+/// rounded up by 1e-10 at most, and by 1e-7 where the noise multiplier is large; a = εz − 1/(2z) is rounded.
+fn gaussian_epsilon(z: f64, delta: f64) -> Result<Bracket> {
+    let upper = gaussian::epsilon(z, delta)?;
+    let slack = 1e-9 * upper + if z > 1e3 { 1e-6 } else { 1e-9 } / z + 1e-13 / z / z;
+    Ok(Bracket { lower: (upper - slack).max(0.0), upper })
+}
+
+/// δ of one Gaussian, likewise.
+fn gaussian_delta(z: f64, epsilon: f64) -> Result<Bracket> {
+    let upper = gaussian::delta(z, epsilon)?;
+    let (ratio, half) = (epsilon * z, 0.5 / z);
+    let slack = 2e-7 + 16.0 * f64::EPSILON * (ratio + half) * ((ratio - half).abs() + 2.0);
+    Ok(Bracket { lower: upper * (1.0 - slack).max(0.0), upper })
+}
 
 #[cfg(test)]
 mod tests;

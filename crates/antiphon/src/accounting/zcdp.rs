@@ -36,7 +36,7 @@ pub fn epsilon(rho: f64, delta: f64) -> Result<f64> {
     let at = |log_excess: f64| {
         let excess = exp(log_excess); // α − 1
         let order = 1.0 + excess;
-        rho * order - (log(order) + log(delta)) / excess - log1p(1.0 / excess)
+        rho * order - (log1p(excess) + log(delta)) / excess - log1p(1.0 / excess)
     };
     // A ternary search in ln(α − 1), after a look at a grid: the function has one minimum.
     let grid = (-400..=400).map(|i| 0.1 * f64::from(i));
@@ -47,7 +47,8 @@ pub fn epsilon(rho: f64, delta: f64) -> Result<f64> {
         if at(a) < at(b) { high = b } else { low = a }
     }
     let excess = exp(0.5 * (low + high));
-    let size = rho * (1.0 + excess) + log(delta).abs() / excess + 1.0;
+    let logs = (log1p(excess) + log(delta).abs()) / excess + log1p(1.0 / excess);
+    let size = rho * (1.0 + excess) + logs + 1.0;
     // Up: a dozen roundings of terms of this size.
     Ok((at(0.5 * (low + high)) + 16.0 * f64::EPSILON * size).max(0.0))
 }

@@ -48,24 +48,27 @@ impl Moments {
         Moments { parts: parts.iter().map(of).collect() }
     }
 
-    /// Where to look for a given δ.
-    pub fn at_delta(&self, delta: f64) -> Aim {
-        let bound = |tilt: f64| (self.cumulant(tilt) - log(delta)) / tilt;
+    /// Where to look for a given δ. The losses will be on a grid, which adds `variance` to their sum, here and below.
+    pub fn at_delta(&self, delta: f64, variance: f64) -> Aim {
+        let bound = |tilt: f64| (self.on_grid(tilt, variance) - log(delta)) / tilt;
         let tilt = minimize(bound);
         Aim { tilt, epsilon: bound(tilt).max(0.0) }
     }
 
     /// Where to look for a given ε.
-    pub fn at_epsilon(&self, epsilon: f64) -> Aim {
-        Aim { tilt: minimize(|tilt| self.cumulant(tilt) - tilt * epsilon), epsilon }
+    pub fn at_epsilon(&self, epsilon: f64, variance: f64) -> Aim {
+        Aim { tilt: minimize(|tilt| self.on_grid(tilt, variance) - tilt * epsilon), epsilon }
     }
 
     /// The λ for which Chernoff's bound on the probability of a sum far above (`sign` = 1) or below (−1) is best under a
-    /// tilt, down to e^(−`log_outside`). The losses will be on a grid, which adds `variance`.
+    /// tilt, down to e^(−`log_outside`).
     pub fn rate(&self, tilt: f64, sign: f64, log_outside: f64, variance: f64) -> f64 {
-        let base = self.cumulant(tilt);
-        let grown = |rate: f64| self.cumulant(tilt + sign * rate) - base + 0.5 * rate * rate * variance;
-        minimize(|rate| (grown(rate) + log_outside) / rate)
+        let base = self.on_grid(tilt, variance);
+        minimize(|rate| (self.on_grid(tilt + sign * rate, variance) - base + log_outside) / rate)
+    }
+
+    fn on_grid(&self, tilt: f64, variance: f64) -> f64 {
+        self.cumulant(tilt) + 0.5 * tilt * tilt * variance
     }
 
     /// ln E e^(θS).

@@ -34,9 +34,9 @@ pub struct Sum {
     pub top: f64,
     /// How many losses were added up.
     pub count: f64,
-    /// What is added to δ for an upper bound, in units: the probability that some loss lay above its grid.
+    /// What is added to δ for an upper bound: the probability, not in units, that some loss lay above its grid.
     pub infinite: f64,
-    /// What is subtracted from δ for a lower one, in units: the probability that some loss lay outside its grid.
+    /// What is subtracted from δ for a lower one: the probability, not in units, that some loss lay outside its grid.
     pub outside: f64,
     /// What rounding can have moved up, in all: 1 − E e^D, see [`Losses::moved`].
     pub moved: f64,
@@ -55,12 +55,10 @@ impl Sum {
         // the last grid point is enough.
         let aim = Aim { tilt: aim.tilt.min(STEEPEST / h), ..aim };
         let (tilt, count) = (aim.tilt, parts.iter().map(|(_, count)| *count as f64).sum::<f64>());
-        let mut losses = Vec::with_capacity(parts.len());
-        for (step, count) in parts {
-            let range = step.range(tail);
-            fits((range.1 - range.0) / h, h)?;
-            losses.push((step.discretize(h, range), *count));
-        }
+        let ranges = parts.iter().map(|(step, _)| step.range(tail));
+        fits(ranges.map(|range| (range.1 - range.0) / h).sum(), h)?;
+        let losses: Vec<(Losses, u64)> =
+            parts.iter().map(|(step, count)| (step.discretize(h, step.range(tail)), *count)).collect();
         let cumulant = |tilt: f64| -> f64 {
             losses.iter().map(|(losses, count)| *count as f64 * log_moment(losses, h, tilt)).sum()
         };
@@ -110,7 +108,7 @@ impl Sum {
         }
         let log_unit = base - tilt * aim.epsilon;
         let sum = |f: &dyn Fn(&Losses) -> f64| -> f64 {
-            losses.iter().map(|(losses, count)| *count as f64 * f(losses)).sum::<f64>() * exp(-log_unit)
+            losses.iter().map(|(losses, count)| *count as f64 * f(losses)).sum::<f64>() * (1.0 + 1e-9)
         };
         // A mass of one step is good to 10⁻¹² with its tilt, whose exponent is rounded as well; all are multiplied. Sums of
         // masses lose a unit for each.
@@ -211,7 +209,7 @@ fn tilted(losses: &Losses, h: f64, tilt: f64, shift: f64) -> Vec<f64> {
     for (loss, masses) in blocks(losses, h) {
         let mut weight = exp(tilt * loss - shift);
         for p in masses {
-            out.push(p * weight);
+            out.push(if *p > 0.0 { p * weight } else { 0.0 }); // the weight may be infinite
             weight *= ratio;
         }
     }

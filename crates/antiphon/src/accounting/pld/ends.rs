@@ -34,10 +34,10 @@ impl<'a> Ends<'a> {
     /// the largest possible loss is known to do.
     pub fn epsilon_above(&self, delta: f64) -> Option<f64> {
         let sum = self.sum;
-        let most = sum.scaled(delta) * (1.0 - sum.relative) - sum.infinite; // down
+        let most = sum.scaled((delta - sum.infinite).max(0.0)) * (1.0 - sum.relative); // down
         let goal = |i: usize| (most - sum.blur_of_delta(sum.loss(i))) / (1.0 + sum.relative); // down
         // At the largest loss, only infinite ones count.
-        let top = (most >= 0.0).then_some(sum.top.max(0.0));
+        let top = (sum.infinite <= delta).then_some(sum.top.max(0.0));
         // Both δ and what blurs it fall with ε. What is not a number is not enough.
         let found = first(self.deltas.len(), |i| self.deltas[i] <= goal(i));
         if found == self.deltas.len() {
@@ -59,11 +59,11 @@ impl<'a> Ends<'a> {
     /// An ε for which δ is above the given one, the largest that a search among grid points finds; zero where it finds none.
     pub fn epsilon_below(&self, delta: f64) -> f64 {
         let sum = self.sum;
-        let goal = sum.scaled(delta) * (1.0 + sum.relative);
+        let goal = sum.scaled(delta + sum.outside) * (1.0 + sum.relative);
         let below = Below::new(self, delta);
         let exceeds = |i: usize| {
             let loss = sum.loss(i);
-            let plain = self.deltas[i] * (1.0 - sum.relative) - sum.outside - sum.blur_of_delta(loss);
+            let plain = self.deltas[i] * (1.0 - sum.relative) - sum.blur_of_delta(loss);
             plain > goal && plain - below.added(loss) > goal
         };
         // δ falls with ε. Down from where that alone exceeds, in larger and larger steps, then between the last two: far
@@ -85,17 +85,21 @@ impl<'a> Ends<'a> {
     /// δ at an ε, from above.
     pub fn delta_above(&self, epsilon: f64) -> f64 {
         let sum = self.sum;
-        let scaled =
-            self.plain_delta(epsilon) * (1.0 + sum.relative) + sum.infinite + sum.blur_of_delta(epsilon);
-        (sum.unscaled(scaled) * (1.0 + sum.relative)).min(1.0)
+        if epsilon >= sum.top {
+            return sum.infinite.min(1.0);
+        }
+        let scaled = self.plain_delta(epsilon) * (1.0 + sum.relative) + sum.blur_of_delta(epsilon);
+        let delta = (sum.unscaled(scaled) * (1.0 + sum.relative) + sum.infinite).next_up();
+        if delta.is_nan() { 1.0 } else { delta.min(1.0) }
     }
 
     /// δ at an ε, from below.
     pub fn delta_below(&self, epsilon: f64) -> f64 {
         let (sum, plain) = (self.sum, self.plain_delta(epsilon));
         let added = Below::new(self, sum.unscaled(plain)).added(epsilon);
-        let scaled = plain * (1.0 - sum.relative) - sum.outside - sum.blur_of_delta(epsilon) - added;
-        (sum.unscaled(scaled.max(0.0)) * (1.0 - sum.relative)).max(0.0)
+        let scaled = plain * (1.0 - sum.relative) - sum.blur_of_delta(epsilon) - added;
+        // What is not a number is zero here.
+        (sum.unscaled(scaled.max(0.0)) * (1.0 - sum.relative) - sum.outside).max(0.0)
     }
 
     fn plain_delta(&self, epsilon: f64) -> f64 {
@@ -161,6 +165,10 @@ impl<'a> Below<'a> {
     fn added(&self, epsilon: f64) -> f64 {
         let (sigma, n) = (self.sigma, self.deviations);
         let bias = 0.5 * sigma * sigma;
+        let growth = exp(2.0 * bias + n * sigma);
+        if growth > 1e9 {
+            return f64::INFINITY; // such a grid says nothing
+        }
         let gain = |x: f64| {
             let y = x - bias;
             let scarf = 0.5 * if y < 0.0 { sigma - 2.0 * y } else { sigma.hypot(y) - y };
@@ -179,7 +187,6 @@ impl<'a> Below<'a> {
         let layers = (0..(LAYERS * (n + bias / sigma)).ceil() as usize).map(layer).sum::<f64>();
         let rest = exp(-0.5 * n * n); // beyond the layers, and of D
         let moved = self.ends.sum.moved * self.between(epsilon - r, f64::INFINITY);
-        let growth = exp(2.0 * bias + n * sigma);
         4.0 / 3.0 * (growth * layers + moved) + self.ends.sum.scaled((1.0 + 4.0 * growth * sigma) * rest)
     }
 

@@ -48,17 +48,20 @@ impl Params {
     }
 }
 
+/// Most rounds of a search.
+const ROUNDS: usize = 6;
+
 /// The smallest δ for which sampled events are accounted for.
 pub const MIN_DELTA: f64 = 1e-250;
 
-/// ε at δ, for events with sampling among them.
-pub(super) fn epsilon(flat: &Flat, delta: f64, params: &Params) -> Result<Bracket> {
+/// ε at δ, for events with sampling among them. `most` is known to be enough.
+pub(super) fn epsilon(flat: &Flat, delta: f64, most: f64, params: &Params) -> Result<Bracket> {
     if !(MIN_DELTA..1.0).contains(&delta) {
         return Err(Error::argument("delta", format!("in [{MIN_DELTA:e}, 1) with sampling"), delta));
     }
-    let [mut removing, mut adding] = sides(flat).map(|parts| Search::new(parts, delta, params));
+    let [mut removing, mut adding] = sides(flat).map(|parts| Search::new(parts, delta, most, params));
     loop {
-        let (one, other) = rayon::join(|| removing.improve(delta), || adding.improve(delta));
+        let (one, other) = rayon::join(|| removing.improve(), || adding.improve());
         one?;
         other?;
         let found = removing.found.worse(adding.found);
@@ -79,94 +82,104 @@ struct Search {
     parts: Vec<(Step, u64)>,
     moments: Moments,
     count: f64,
+    delta: f64,
     aim: Aim,
-    /// One from which errors would be less.
-    better: Option<Aim>,
     h: f64,
-    /// Whether h was given, or is the smallest that fits.
-    fixed: bool,
+    /// Whether h was given.
+    given: bool,
+    /// How much of δ is left to rounding errors.
+    blurred: f64,
     found: Bracket,
     rounds: usize,
+    /// Whether another round is wanted.
     active: bool,
 }
 
 impl Search {
-    fn new(parts: Vec<(Step, u64)>, delta: f64, params: &Params) -> Self {
-        let moments = Moments::new(&parts);
-        let (aim, count) = (moments.at_delta(delta), count(&parts));
-        let h = interval(params, aim, count);
-        let found = Bracket { lower: 0.0, upper: f64::INFINITY };
-        let fixed = params.interval.is_some();
-        Search { parts, moments, count, aim, better: None, h, fixed, found, rounds: 0, active: true }
+    fn new(parts: Vec<(Step, u64)>, delta: f64, most: f64, params: &Params) -> Self {
+        let (moments, count) = (Moments::new(&parts), count(&parts));
+        let h = interval(params, moments.at_delta(delta, 0.0), count);
+        let aim = moments.at_delta(delta, count * h * h / 4.0);
+        let (given, found) = (params.interval.is_some(), Bracket { lower: 0.0, upper: most });
+        Search { parts, moments, count, delta, aim, h, given, blurred: 0.0, found, rounds: 0, active: true }
     }
 
     /// One more sum of losses.
-    fn improve(&mut self, delta: f64) -> Result<()> {
+    fn improve(&mut self) -> Result<()> {
         if !self.active {
             return Ok(());
         }
         self.rounds += 1;
-        let tail = (delta * 1e-7 / self.count).max(1e-300);
+        let tail = (self.delta * 1e-7 / self.count).max(1e-300);
         let sum = loop {
             match Sum::new(&self.parts, &self.moments, tail, self.aim, self.h) {
-                Err(Error::Argument { .. }) if !self.fixed && self.rounds == 1 && self.h < 1e3 => {
-                    self.h *= 2.0
+                Ok(sum) => break sum,
+                Err(error) if self.given => return Err(error),
+                // The finest that fits.
+                Err(Error::Argument { .. }) if self.rounds == 1 && self.h < 1e3 => {
+                    self.h *= 2.0;
+                    self.aim = self.moments.at_delta(self.delta, self.variance());
                 }
-                // What was found before is all that can be had.
-                Err(_) if self.rounds > 1 => {
-                    self.fixed = true;
+                // What is known is all that can be had.
+                Err(_) => {
+                    self.rounds = ROUNDS;
                     return Ok(());
                 }
-                other => break other?,
             }
         };
         let ends = Ends::new(&sum);
-        let Some(upper) = ends.epsilon_above(delta) else {
-            return Err(Error::Numerical(format!(
-                "no finite epsilon was found at delta = {delta:e}: it is too small here"
-            )));
-        };
-        // Chernoff's bound may be far from the truth; from there, errors are less.
-        let blurred = self.better.is_none() && sum.blur_of_delta(upper) > 1e-4 * sum.scaled(delta);
-        self.better = blurred.then(|| self.moments.at_epsilon(upper));
-        self.found.upper = self.found.upper.min(upper);
-        self.found.lower = self.found.lower.max(ends.epsilon_below(delta).min(upper));
+        if let Some(upper) = ends.epsilon_above(self.delta) {
+            self.found.upper = self.found.upper.min(upper);
+        }
+        self.found.lower = self.found.lower.max(ends.epsilon_below(self.delta)).min(self.found.upper);
+        self.blurred = sum.blur_of_delta(self.found.upper) / sum.scaled(self.delta);
         Ok(())
     }
 
     /// Gets ready for another round, if there is one that can be better.
     fn prepare(&mut self, wanted: f64) -> bool {
-        match self.better {
-            _ if self.rounds >= 6 => return false,
-            Some(better) => self.aim = better,
-            None if self.fixed => return false,
-            // The width is of second order in h.
-            None => {
-                let ratio = wanted / (self.found.upper - self.found.lower);
-                self.h *= (0.8 * ratio.sqrt()).clamp(0.1, 0.7);
-            }
+        if self.rounds >= ROUNDS {
+            return false;
         }
+        // Chernoff's bound may be far from the truth; from there, errors are less.
+        let better = self.moments.at_epsilon(self.found.upper, self.variance());
+        if self.blurred > 1e-4 && (better.tilt / self.aim.tilt - 1.0).abs() > 0.05 {
+            self.aim = better;
+            return true;
+        }
+        // A finer grid does not help where errors decide.
+        if self.given || self.blurred > 0.5 {
+            return false;
+        }
+        // The width is of second order in h.
+        let ratio = wanted / (self.found.upper - self.found.lower);
+        self.h *= (0.8 * ratio.sqrt()).clamp(0.1, 0.7);
         true
+    }
+
+    /// What the grid adds to that of the sum.
+    fn variance(&self) -> f64 {
+        self.count * self.h * self.h / 4.0
     }
 }
 
-/// δ at ε, for events with sampling among them.
-pub(super) fn delta(flat: &Flat, epsilon: f64, params: &Params) -> Result<Bracket> {
+/// δ at ε, for events with sampling among them. `most` is known to be enough.
+pub(super) fn delta(flat: &Flat, epsilon: f64, most: f64, params: &Params) -> Result<Bracket> {
     let one = |parts: &Parts| {
         let (moments, count) = (Moments::new(parts), count(parts));
-        let (aim, tail) = (moments.at_epsilon(epsilon), 1e-280 / count);
-        let mut h = interval(params, aim, count);
+        let tail = 1e-280 / count;
+        let mut h = interval(params, moments.at_epsilon(epsilon, 0.0), count);
         loop {
+            let aim = moments.at_epsilon(epsilon, count * h * h / 4.0);
             match Sum::new(parts, &moments, tail, aim, h) {
-                Err(Error::Argument { .. }) if params.interval.is_none() && h < 1e3 => h *= 2.0,
-                other => {
-                    let sum = other?;
+                Ok(sum) => {
                     let ends = Ends::new(&sum);
-                    return Ok(Bracket {
-                        lower: ends.delta_below(epsilon),
-                        upper: ends.delta_above(epsilon),
-                    });
+                    let upper = ends.delta_above(epsilon).min(most);
+                    return Ok(Bracket { lower: ends.delta_below(epsilon).min(upper), upper });
                 }
+                Err(error) if params.interval.is_some() => return Err(error),
+                Err(Error::Argument { .. }) if h < 1e3 => h *= 2.0,
+                Err(_) => return Ok(Bracket { lower: 0.0, upper: most }),
             }
         }
     };

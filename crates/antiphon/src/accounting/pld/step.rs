@@ -87,10 +87,12 @@ impl Step {
     pub fn loss(&self, x: f64) -> f64 {
         let (q, z) = (self.sampling_rate, self.noise_multiplier);
         let exponent = (x - 0.5) / z / z;
-        // ln(1 − q + q·e^s), without overflow for large s.
-        let loss = match exponent > 30.0 {
-            true => exponent + log(q + (1.0 - q) * exp(-exponent)),
-            false => log1p(q * expm1(exponent)),
+        // ln(1 − q + q·e^s), without overflow for large s, and without cancellation where it is far below zero.
+        let loss = match exponent {
+            s if q == 1.0 => s,
+            s if s > 30.0 => s + log(q + (1.0 - q) * exp(-s)),
+            s if s < -1.0 && q > 0.5 => log((1.0 - q) + q * exp(s)),
+            s => log1p(q * expm1(s)),
         };
         if self.side == Side::Removing { loss } else { -loss }
     }
@@ -99,17 +101,20 @@ impl Step {
     fn place(&self, l: f64) -> f64 {
         let (q, z) = (self.sampling_rate, self.noise_multiplier);
         let l = if self.side == Side::Removing { l } else { -l };
-        // e^l = 1 − q + q·e^s.
-        let exponent = match l > 30.0 {
-            true => l + log((1.0 - (1.0 - q) * exp(-l)) / q),
-            false => log(((expm1(l) + q) / q).max(0.0)),
+        // e^l = 1 − q + q·e^s, solved for s.
+        let exponent = match l {
+            l if q == 1.0 => l,
+            l if l > 30.0 => l + log((1.0 - (1.0 - q) * exp(-l)) / q),
+            l if l < -0.5 && q > 0.5 => log(((exp(l) - (1.0 - q)) / q).max(0.0)),
+            l => log(((expm1(l) + q) / q).max(0.0)),
         };
         exponent * z + 0.5 / z
     }
 
     /// The losses on the grid of interval h, from the point below `range.0` to the one above `range.1`.
     pub fn discretize(&self, h: f64, range: (f64, f64)) -> Losses {
-        let (first, last) = ((range.0 / h).floor() as i64, (range.1 / h).ceil() as i64);
+        let first = (range.0 / h).floor() as i64;
+        let last = ((range.1 / h).ceil() as i64).max(first + 1);
         let (q, shift) = (self.sampling_rate, 1.0 / self.noise_multiplier);
         let mut masses = vec![0.0; (last - first + 1) as usize];
         // The masses of P and, times e^l, of Q between two places.
@@ -140,7 +145,7 @@ impl Step {
             // m − e^l·w, which is between 0 and m·(1 − e^−h), up.
             let slack = slack(from, to, l);
             let up = ((m - w + slack * m) / scale).clamp(0.0, m);
-            moved = moved.max(2.0 * slack);
+            moved = moved.max(2.0 * slack * growth);
             masses[i] += m - up;
             masses[i + 1] += up;
             left = right;
