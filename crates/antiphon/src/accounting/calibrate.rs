@@ -5,7 +5,7 @@ use super::event::{Event, MAX_NOISE_MULTIPLIER, MIN_NOISE_MULTIPLIER};
 use super::gaussian;
 use super::pld::Params;
 use crate::error::{Error, Result};
-use libm::{exp, expm1, log, log1p};
+use libm::{exp, log, log1p};
 
 /// Relative width at which the search for a noise multiplier of sampled events ends.
 const WIDTH: f64 = 1e-6;
@@ -63,12 +63,11 @@ pub fn noise_multiplier(run: Run, epsilon: f64, delta: f64, params: &Params) -> 
         Run::Sampled { sampling_rate, steps } => (sampling_rate, steps),
     };
     // All arguments are checked here, before the search.
-    run.event(1.0).flat()?;
+    let ever = run.event(1.0).flat()?.ever_sampled();
     params.check()?;
-    let ever = -expm1(steps as f64 * log1p(-sampling_rate));
-    if sampling_rate < 1.0 && delta >= ever * (1.0 - 1e-9) {
+    if delta >= ever {
         let allowed =
-            format!("below {ever:e}, the probability that an example is ever sampled (any noise would do)");
+            format!("below {ever:.6e}, the probability that an example is ever sampled (any noise would do)");
         return Err(Error::argument("delta", allowed, delta));
     }
     // Small targets need a bracket that is narrow for them.

@@ -9,6 +9,7 @@
 //! ```
 
 use crate::error::{Error, Result};
+use libm::{expm1, log1p};
 use serde::{Deserialize, Serialize};
 
 /// Most repetitions that are accounted for.
@@ -129,6 +130,12 @@ impl Flat {
     /// The noise multiplier of the one Gaussian that stands for all that are not sampled, rounded down.
     pub fn gaussian_multiplier(&self) -> f64 {
         rounded_multiplier(self.squared_mu, self.terms)
+    }
+
+    /// The probability that an example is ever looked at, rounded up: without that, both data sets look the same.
+    pub fn ever_sampled(&self) -> f64 {
+        let never: f64 = self.sampled.iter().map(|(q, _, count)| *count as f64 * log1p(-q)).sum();
+        if self.squared_mu > 0.0 { 1.0 } else { -expm1(never) * (1.0 + 1e-12) } // up
     }
 
     /// The noise multiplier of the one Gaussian that all would be together if nothing were sampled, rounded down. A sampled

@@ -86,6 +86,9 @@ pub fn epsilon(event: &Event, delta: f64, params: &Params) -> Result<Bracket> {
         return gaussian_epsilon(flat.gaussian_multiplier(), delta);
     }
     gaussian::probability("delta", delta)?;
+    if delta >= flat.ever_sampled() {
+        return Ok(Bracket { lower: 0.0, upper: 0.0 });
+    }
     let most = gaussian::epsilon(flat.unsampled_multiplier(), delta).unwrap_or(f64::INFINITY);
     let found = pld::epsilon(&flat, delta, most, params)?;
     match found.upper < f64::INFINITY {

@@ -211,7 +211,7 @@ mod regressions {
         }
         let error =
             noise_multiplier(Run::Sampled { sampling_rate: 1e-3, steps: 1 }, 1.0, 1e-2, &params).unwrap_err();
-        assert!(error.to_string().starts_with("delta must be below 1e-3, the probability"), "{error}");
+        assert!(error.to_string().starts_with("delta must be below 1.000000e-3, the probability"), "{error}");
     }
 
     #[test]

@@ -39,6 +39,12 @@ pub fn circular_power(size: usize, factors: &[(i64, &[f64], u64)]) -> Result<Pow
     thread_local! {
         static KEPT: RefCell<Workspace> = RefCell::default();
     }
+    // One vector alone needs no transform.
+    if let [(first, entries, 1)] = factors {
+        let mut out = vec![0.0; size];
+        wrap(*first, entries, &mut out);
+        return Ok(Power { entries: out, error: 0.0 });
+    }
     match size <= 1 << 19 {
         true => KEPT.with_borrow_mut(|workspace| workspace.power(size, factors)),
         false => Workspace::default().power(size, factors),
@@ -76,11 +82,7 @@ impl Workspace {
         let eta = 16.0 * ((size as f64).log2() + 4.0) * UNIT;
         for (first, entries, count) in factors.iter().filter(|(_, _, count)| *count > 0) {
             vector.fill(0.0);
-            let mut place = first.rem_euclid(size as i64) as usize;
-            for x in *entries {
-                vector[place] += x;
-                place = if place + 1 == size { 0 } else { place + 1 };
-            }
+            wrap(*first, entries, vector);
             transform(vector, spectrum)?;
             let times = *count as f64;
             let negligible = if *count >= 100 { exp(-2.0 * TINY / times) } else { 0.0 };
@@ -109,6 +111,15 @@ impl Workspace {
         mirrored(spectrum, &mut entries);
         entries.iter_mut().for_each(|x| *x /= size as f64);
         Ok(Power { entries, error })
+    }
+}
+
+/// Adds entries to the places of a circle, from one on.
+fn wrap(first: i64, entries: &[f64], circle: &mut [f64]) {
+    let mut place = first.rem_euclid(circle.len() as i64) as usize;
+    for x in entries {
+        circle[place] += x;
+        place = if place + 1 == circle.len() { 0 } else { place + 1 };
     }
 }
 
@@ -175,6 +186,8 @@ mod tests {
             let close = |(a, b): (&f64, &f64)| (a - b).abs() <= fast.error;
             assert!(fast.entries.iter().zip(&slow).all(close), "{fast:?} {slow:?}");
         }
+        let alone = circular_power(4, &[(-3, &[0.5, 0.25, 0.125, 0.0625, 0.0625], 1)]).unwrap();
+        assert_eq!(alone.entries, [0.0625, 0.5625, 0.25, 0.125]);
         let nothing = circular_power(4, &[(0, &[1.0], 0)]).unwrap();
         assert!(
             nothing.entries.iter().zip([1.0, 0.0, 0.0, 0.0]).all(|(a, b)| (a - b).abs() <= nothing.error)

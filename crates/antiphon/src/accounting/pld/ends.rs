@@ -86,7 +86,7 @@ impl<'a> Ends<'a> {
     pub fn delta_above(&self, epsilon: f64) -> f64 {
         let sum = self.sum;
         if epsilon >= sum.top {
-            return sum.infinite.min(1.0);
+            return sum.infinite.next_up().min(1.0); // up, also where there are no numbers
         }
         let scaled = self.plain_delta(epsilon) * (1.0 + sum.relative) + sum.blur_of_delta(epsilon);
         let delta = (sum.unscaled(scaled) * (1.0 + sum.relative) + sum.infinite).next_up();
