@@ -60,6 +60,8 @@ pub(super) fn epsilon(flat: &Flat, delta: f64, most: f64, params: &Params) -> Re
         return Err(Error::argument("delta", format!("in [{MIN_DELTA:e}, 1) with sampling"), delta));
     }
     let [mut removing, mut adding] = sides(flat).map(|parts| Search::new(parts, delta, most, params));
+    // Adding is hardly ever the worse one: a coarse grid says so.
+    adding.h *= 4.0;
     loop {
         let (one, other) = rayon::join(|| removing.improve(), || adding.improve());
         one?;
@@ -85,8 +87,8 @@ struct Search {
     delta: f64,
     aim: Aim,
     h: f64,
-    /// Whether h was given.
-    given: bool,
+    /// Where it was given.
+    given: Option<f64>,
     /// How much of δ is left to rounding errors.
     blurred: f64,
     found: Bracket,
@@ -100,7 +102,7 @@ impl Search {
         let (moments, count) = (Moments::new(&parts), count(&parts));
         let h = interval(params, moments.at_delta(delta, 0.0), count);
         let aim = moments.at_delta(delta, count * h * h / 4.0);
-        let (given, found) = (params.interval.is_some(), Bracket { lower: 0.0, upper: most });
+        let (given, found) = (params.interval, Bracket { lower: 0.0, upper: most });
         Search { parts, moments, count, delta, aim, h, given, blurred: 0.0, found, rounds: 0, active: true }
     }
 
@@ -114,7 +116,7 @@ impl Search {
         let sum = loop {
             match Sum::new(&self.parts, &self.moments, tail, self.aim, self.h) {
                 Ok(sum) => break sum,
-                Err(error) if self.given => return Err(error),
+                Err(error) if self.given.is_some() => return Err(error),
                 // The finest that fits.
                 Err(Error::Argument { .. }) if self.rounds == 1 && self.h < 1e3 => {
                     self.h *= 2.0;
@@ -147,8 +149,13 @@ impl Search {
             self.aim = better;
             return true;
         }
+        if let Some(h) = self.given {
+            let coarse = self.h > h;
+            self.h = h;
+            return coarse;
+        }
         // A finer grid does not help where errors decide.
-        if self.given || self.blurred > 0.5 {
+        if self.blurred > 0.5 {
             return false;
         }
         // The width is of second order in h.

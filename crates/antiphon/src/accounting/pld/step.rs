@@ -164,10 +164,11 @@ impl Step {
 }
 
 /// What the masses between two places can be wrong by, relatively, and the losses there: the exponents −x²/2 and l are
-/// rounded, tails lose a digit or two when they are subtracted, and special functions are good to some units.
+/// rounded, tails lose a digit or two when they are subtracted, and special functions are good to some units. What matters
+/// is the end that is nearer to zero: most of the mass is there, and y²·e^(−y²/2) is no more than that of the other end.
 fn slack(from: f64, to: f64, l: f64) -> f64 {
-    let square = |x: f64| if x.is_finite() { x * x } else { 0.0 };
-    f64::EPSILON * (150.0 + 2.0 * (square(from).max(square(to)) + l.abs()))
+    let near = if from < 0.0 && to > 0.0 { 0.0 } else { from.abs().min(to.abs()) };
+    f64::EPSILON * (160.0 + 2.0 * (near * near + l.abs()))
 }
 
 /// e^scale·(Φ(b) − Φ(a)) for a ≤ b, to a relative 1e-13 or so also where both are far out or close together.
