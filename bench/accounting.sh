@@ -26,7 +26,7 @@ def theirs():
 
 
 def ours():
-    command = ["cargo", "bench", "--locked", "--quiet", "-p", "antiphon", "--bench", "accounting"]
+    command = ["cargo", "bench", "--locked", "--quiet", "-p", "antiphon", "--bench", "accounting", "--", "first"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     # The first line is the head, the second this case: q, z, T, interval, first "s", median "s", lower "to" upper.
     words = text.splitlines()[1].split()

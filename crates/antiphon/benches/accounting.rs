@@ -1,5 +1,6 @@
 //! ε of DP-SGD on Poisson samples: a run that other accountants are timed on, at a fixed interval of the grid, and some that
-//! are left to find their own. Medians; the first call, which makes the plans of the transforms, is apart.
+//! are left to find their own. Medians; the first call, which makes the plans of the transforms, is apart. With the argument
+//! `first`, only the first case.
 
 use antiphon::accounting::{Event, Params, epsilon};
 use std::time::Instant;
@@ -15,7 +16,8 @@ fn main() {
         (1e-4, 1.0, 1_000_000, None),
         (0.5, 20.0, 1_000, None),
     ];
-    for (rate, multiplier, steps, interval) in cases {
+    let cases_wanted = if std::env::args().any(|argument| argument == "first") { 1 } else { cases.len() };
+    for (rate, multiplier, steps, interval) in cases.into_iter().take(cases_wanted) {
         let event = Event::dp_sgd(rate, multiplier, steps);
         let params = Params { interval, ..Params::default() };
         let mut seconds = Vec::new();
