@@ -3,7 +3,7 @@
 
 use antiphon::linalg::dense::Matrix;
 use antiphon::mechanism::{Factorization, Family, Structured, evaluate};
-use antiphon::noise::Key;
+use antiphon::noise::{Cipher, Key};
 use antiphon::schema::Schema;
 use antiphon::workload::Workload;
 use rayon::prelude::*;
@@ -30,7 +30,7 @@ fn main() {
             let ready = start.elapsed().as_secs_f64();
 
             let start = Instant::now();
-            let key = Key::from_seed(1);
+            let key = Key::from_seed(1, Cipher::fastest());
             let mut sum = 0.0;
             for first in (0..COORDINATES).step_by(TILE) {
                 let noise = mechanism.noise(&gaussians(&key, mechanism.inputs(), first));
@@ -50,7 +50,7 @@ fn gaussians(key: &Key, rows: usize, first: usize) -> Matrix {
         .into_par_iter()
         .map(|row| {
             let mut numbers = vec![0.0; TILE];
-            key.normals(row as u64, first as u64, &mut numbers);
+            key.fill(row as u64, first as u64, &mut numbers);
             numbers
         })
         .collect();

@@ -11,7 +11,7 @@
 
 use antiphon::linalg::dense::{self, Matrix};
 use antiphon::mechanism::{DenseFactorization, Factorization, Family, Noise, Stamped, Structured};
-use antiphon::noise::Key;
+use antiphon::noise::{Cipher, Key};
 use antiphon::optimize::{Params, optimize};
 use antiphon::schema::Schema;
 use antiphon::workload::Workload;
@@ -80,7 +80,7 @@ fn gaussians(key: &Key, rows: usize, first: usize, width: usize) -> Matrix {
     let mut row = vec![0.0; width];
     let mut z = Matrix::zeros(rows, width);
     for i in 0..rows {
-        key.normals(i as u64, first as u64, &mut row);
+        key.fill(i as u64, first as u64, &mut row);
         row.iter().enumerate().for_each(|(j, x)| z[(i, j)] = *x);
     }
     z
@@ -111,7 +111,7 @@ fn mechanisms() -> Vec<(String, Arc<dyn Factorization>)> {
 #[test]
 fn noise_is_white_once_its_own_matrix_is_undone() {
     for (number, (name, mechanism)) in mechanisms().iter().enumerate() {
-        let key = Key::from_seed(number as u64);
+        let key = Key::from_seed(number as u64, Cipher::Aes256Ctr);
         let draw = |first, width| mechanism.noise(&gaussians(&key, mechanism.inputs(), first, width));
         let found = test(&covariance_factor(mechanism.as_ref()), draw);
         assert!(found.white(), "{name}: {found:?}");
@@ -129,7 +129,12 @@ fn redrawing_z_at_every_step_is_caught() {
         let draw = |first, width| {
             let mut noise = Matrix::zeros(STEPS, width);
             for t in 0..STEPS {
-                let fresh = gaussians(&Key::from_seed(1000 + t as u64), mechanism.inputs(), first, width);
+                let fresh = gaussians(
+                    &Key::from_seed(1000 + t as u64, Cipher::Aes256Ctr),
+                    mechanism.inputs(),
+                    first,
+                    width,
+                );
                 let row = w.row(t) * &fresh;
                 (0..width).for_each(|j| noise[(t, j)] = row[j]);
             }
@@ -145,7 +150,7 @@ fn redrawing_z_at_every_step_is_caught() {
 #[test]
 fn a_transposed_cholesky_factor_is_caught() {
     for (number, (name, mechanism)) in mechanisms().iter().enumerate() {
-        let key = Key::from_seed(2000 + number as u64);
+        let key = Key::from_seed(2000 + number as u64, Cipher::Aes256Ctr);
         let factor = covariance_factor(mechanism.as_ref());
         let right = test(&factor, |first, width| &factor * &gaussians(&key, STEPS, first, width));
         assert!(right.white(), "{name}: {right:?}");

@@ -1,0 +1,107 @@
+//! Keys: 256 secret bits and the name of a cipher.
+
+use super::stream::Stream;
+use crate::error::{Error, Result};
+use sha2::{Digest, Sha256};
+
+/// What makes the random words of a [`Key`]. It belongs to the key: another cipher is another field.
+///
+/// Both give the same bits on every machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cipher {
+    /// AES-256 in counter mode: the faster one where the processor has instructions for it, the slower one elsewhere.
+    Aes256Ctr,
+    /// ChaCha20: fast everywhere.
+    ChaCha20,
+}
+
+impl Cipher {
+    /// All of them.
+    pub const ALL: [Cipher; 2] = [Cipher::Aes256Ctr, Cipher::ChaCha20];
+
+    /// The faster one on this machine. A choice for new keys: write its name down beside the key.
+    pub fn fastest() -> Cipher {
+        if aes::hardware_accelerated() { Cipher::Aes256Ctr } else { Cipher::ChaCha20 }
+    }
+
+    /// The name that files and messages use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cipher::Aes256Ctr => "aes256-ctr",
+            Cipher::ChaCha20 => "chacha20",
+        }
+    }
+
+    /// The cipher of that name.
+    pub fn from_name(name: &str) -> Result<Cipher> {
+        Cipher::ALL.into_iter().find(|cipher| cipher.name() == name).ok_or_else(|| Error::Argument {
+            argument: "cipher".into(),
+            allowed: "aes256-ctr or chacha20".into(),
+            value: name.into(),
+        })
+    }
+}
+
+impl std::fmt::Display for Cipher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The secret that fixes all noise of a run: 256 bits, and the cipher that expands them.
+///
+/// Who knows the key knows the noise. It is not printed.
+#[derive(Clone)]
+pub struct Key {
+    pub(super) stream: Stream,
+}
+
+impl Key {
+    /// A fresh key from the operating system.
+    pub fn from_os(cipher: Cipher) -> Result<Key> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|reason| {
+            Error::Unsupported(format!("the operating system has no random numbers for a key: {reason}"))
+        })?;
+        Ok(Key::from_bytes(secret, cipher))
+    }
+
+    /// The key that belongs to a seed, for runs that are to be repeated.
+    ///
+    /// A seeded run is not private against anyone who knows the seed, or guesses it: 64 bits at most, and few where a
+    /// person chose them.
+    pub fn from_seed(seed: u64, cipher: Cipher) -> Key {
+        let hash = Sha256::new().chain_update(b"antiphon noise key v1").chain_update(seed.to_le_bytes());
+        Key::from_bytes(hash.finalize().into(), cipher)
+    }
+
+    /// The key with these bits.
+    pub fn from_bytes(secret: [u8; 32], cipher: Cipher) -> Key {
+        let stream = match cipher {
+            Cipher::Aes256Ctr => Stream::aes(secret),
+            Cipher::ChaCha20 => Stream::ChaCha20(secret),
+        };
+        Key { stream }
+    }
+
+    /// The cipher.
+    pub fn cipher(&self) -> Cipher {
+        match self.stream {
+            Stream::Aes256Ctr(_) => Cipher::Aes256Ctr,
+            Stream::ChaCha20(_) => Cipher::ChaCha20,
+        }
+    }
+
+    /// What fixes the field beside the secret bits: the version of its layout, and the cipher. Two keys with the same bits
+    /// and the same description draw the same noise, in any version of this library.
+    pub fn describe(&self) -> String {
+        format!("gaussian field 1, {}", self.cipher())
+    }
+}
+
+impl std::fmt::Debug for Key {
+    /// Without the secret, so that no log has it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Key({}, ..)", self.cipher())
+    }
+}
