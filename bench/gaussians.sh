@@ -6,12 +6,7 @@ cd "$(dirname "$0")/.."
 cargo bench --locked --quiet -p antiphon --bench gaussians --no-run
 environment=target/bench-gaussians
 [ -x "$environment/bin/python" ] || python3 -m venv "$environment"
-"$environment/bin/python" -c 'import numpy, torch' 2>/dev/null || {
-    "$environment/bin/pip" install --quiet numpy
-    # Without CUDA where the index of such builds can be reached.
-    "$environment/bin/pip" install --quiet --index-url https://download.pytorch.org/whl/cpu torch 2>/dev/null ||
-        "$environment/bin/pip" install --quiet torch
-}
+"$environment/bin/python" -c 'import numpy, torch' 2>/dev/null || "$environment/bin/pip" install --quiet numpy torch
 "$environment/bin/python" - <<'PYTHON'
 import os, statistics, subprocess, threading, time
 import numpy, torch

@@ -34,12 +34,15 @@
 //! results IEEE 754 fixes.
 //! (It must be a machine with IEEE arithmetic, which x86 without SSE2 is not.)
 
+mod dense;
 mod fill;
 mod key;
 mod polynomials;
+mod product;
 mod stream;
 mod transform;
 
+pub use dense::DenseRows;
 pub use fill::Normal;
 pub use key::{Cipher, Key};
 

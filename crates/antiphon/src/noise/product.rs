@@ -1,0 +1,75 @@
+//! The kernel of the dense stream: sums of rows of Z with given weights, in an order that nothing changes.
+//!
+//! Every output is a chain of fused multiply-adds over s = 0, 1, 2, …, one each. How the work is cut into panels, tiles and
+//! vectors decides only when a chain goes on, so it does not change a bit.
+
+use pulp::{Simd, WithSimd};
+
+/// Columns that are worked on together: a multiple of every vector's length.
+pub const TILE: usize = 256;
+/// Rows of Z that are drawn together. With a tile of columns they stay in the second cache.
+pub const PANEL: usize = 128;
+
+/// Rows and vectors of the outputs that stay in registers.
+const ROWS: usize = 6;
+const VECTORS: usize = 2;
+
+/// Adds to row i of `sums` what Σ_s weights(i)[s]·z[s] gives, for all rows at once.
+pub struct Product<'a, W> {
+    /// The weights of output row i for the rows of the panel, from its first on: as many as that row needs, at most all.
+    pub weights: W,
+    /// How many output rows.
+    pub rows: usize,
+    /// The panel: rows of [`TILE`] normals.
+    pub z: &'a [f32],
+    /// The output: rows of [`TILE`] sums.
+    pub sums: &'a mut [f32],
+}
+
+impl<'w, W: Fn(usize) -> &'w [f32]> WithSimd for Product<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let mut first = 0;
+        while first < self.rows {
+            let full = (self.weights)(first).len();
+            let together =
+                (first..self.rows).take(ROWS).take_while(|i| (self.weights)(*i).len() == full).count();
+            if together == ROWS {
+                let weights: [&[f32]; ROWS] = std::array::from_fn(|i| (self.weights)(first + i));
+                add::<S, ROWS>(simd, weights, self.z, &mut self.sums[first * TILE..][..ROWS * TILE]);
+                first += ROWS;
+            } else {
+                add::<S, 1>(simd, [(self.weights)(first)], self.z, &mut self.sums[first * TILE..][..TILE]);
+                first += 1;
+            }
+        }
+    }
+}
+
+/// `R` rows of sums, all columns.
+#[inline(always)]
+fn add<S: Simd, const R: usize>(simd: S, weights: [&[f32]; R], z: &[f32], sums: &mut [f32]) {
+    let depth = weights[0].len();
+    let weights = weights.map(|row| &row[..depth]);
+    let width = VECTORS * S::F32_LANES;
+    for column in (0..TILE).step_by(width) {
+        let mut held = [[simd.splat_f32s(0.0); VECTORS]; R];
+        for (i, held) in held.iter_mut().enumerate() {
+            held.copy_from_slice(S::as_simd_f32s(&sums[i * TILE + column..][..width]).0);
+        }
+        for s in 0..depth {
+            let z = S::as_simd_f32s(&z[s * TILE + column..][..width]).0;
+            for (held, weights) in held.iter_mut().zip(weights) {
+                let weight = simd.splat_f32s(weights[s]);
+                for v in 0..VECTORS {
+                    held[v] = simd.mul_add_f32s(weight, z[v], held[v]);
+                }
+            }
+        }
+        for (i, held) in held.iter().enumerate() {
+            S::as_mut_simd_f32s(&mut sums[i * TILE + column..][..width]).0.copy_from_slice(held);
+        }
+    }
+}
