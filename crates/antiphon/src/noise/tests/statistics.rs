@@ -165,13 +165,13 @@ fn the_field_is_normal_and_independent_at_length() {
     }
 }
 
-/// The tests can fail: a field whose radius has 24 bits has no tails, and one that repeats itself is correlated.
+/// The tests can fail: a field that ends at four standard deviations is noticed.
 #[test]
 #[should_panic(expected = "limit")]
-fn a_coarse_field_is_noticed() {
-    let coarse = |i: usize| {
+fn a_field_without_tails_is_noticed() {
+    let clipped = |i: usize| {
         let x: Vec<f64> = drawn(&Key::from_seed(1, Cipher::ChaCha20), i as u64, 0, CHUNK + 64);
         x.into_iter().map(|x| x.clamp(-4.0, 4.0)).collect::<Vec<f64>>()
     };
-    (0..100).map(|i| Sums::of(&coarse(i), &coarse(i + 1))).fold(Sums::none(), Sums::plus).check("coarse");
+    (0..100).map(|i| Sums::of(&clipped(i), &clipped(i + 1))).fold(Sums::none(), Sums::plus).check("clipped");
 }
