@@ -18,6 +18,8 @@ const OUTSIDE: f64 = 1e-14;
 /// Masses that share one exponential: e^(λl) is a geometric sequence on the grid, and rounding errors of so few products
 /// do not add up.
 const RUN: usize = 64;
+/// Exponents of weights are cut here on the way back; below such a loss the masses say nothing.
+const FARTHEST: f64 = 600.0;
 /// The largest tilt, times h: twice as much over a run does not overflow.
 const STEEPEST: f64 = 4.0;
 
@@ -100,7 +102,7 @@ impl Sum {
         let (mut masses, shrink) = (circle.entries, exp(-tilt * h));
         for (block, masses) in masses.chunks_mut(RUN).enumerate() {
             let loss = (first + (block * RUN) as i64) as f64 * h;
-            let mut weight = exp((tilt * (aim.epsilon - loss)).min(600.0));
+            let mut weight = exp((tilt * (aim.epsilon - loss)).min(FARTHEST));
             for mass in masses {
                 *mass = mass.max(0.0) * weight;
                 weight *= shrink;
@@ -159,7 +161,11 @@ impl Sum {
     }
 
     fn blur(&self, loss: f64, points: f64) -> f64 {
-        (self.error * points + 2.0 * OUTSIDE) * exp(self.aim.tilt * (self.aim.epsilon - loss))
+        let exponent = self.aim.tilt * (self.aim.epsilon - loss);
+        if exponent > FARTHEST {
+            return f64::INFINITY;
+        }
+        (self.error * points + 2.0 * OUTSIDE) * exp(exponent)
     }
 }
 
@@ -214,4 +220,35 @@ fn tilted(losses: &Losses, h: f64, tilt: f64, shift: f64) -> Vec<f64> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ends::Ends;
+    use super::super::step::{Side, Step};
+    use super::*;
+
+    /// Whatever the aim, also one from which tilting back would overflow on the way to the answer.
+    #[test]
+    fn no_aim_makes_epsilon_too_small() {
+        let parts = [(Step { sampling_rate: 0.01, noise_multiplier: 1.0, side: Side::Removing }, 1000)];
+        let moments = Moments::new(&parts);
+        let (delta, h) = (1e-6, 1e-3);
+        let at = |aim: Aim| {
+            let sum = Sum::new(&parts, &moments, 1e-17, aim, h).unwrap();
+            let ends = Ends::new(&sum);
+            (ends.epsilon_below(delta), ends.epsilon_above(delta).unwrap())
+        };
+        let (lower, upper) = at(moments.at_delta(delta, 0.0));
+        assert!(upper - lower < 0.02, "{lower} {upper}");
+        for tilt in [0.1, 3.0, 20.0] {
+            for exponent in [0.0, 50.0, 590.0, 620.0, 650.0, 690.0, 705.0, 800.0] {
+                let found = at(Aim { tilt, epsilon: upper + exponent / tilt });
+                assert!(
+                    found.1 >= lower && found.0 <= upper,
+                    "{tilt} {exponent}: {found:?}, not {lower} to {upper}"
+                );
+            }
+        }
+    }
 }
