@@ -21,8 +21,7 @@ fn number(entry: &Value, name: &str) -> f64 {
     }
 }
 
-/// 300 random runs of sampled DP-SGD. Their pessimistic figure is not strictly one (it is up to 6e-7 too small at q = 1),
-/// and ours may be better than it where theirs is coarse.
+/// 300 random runs of sampled DP-SGD.
 #[test]
 fn sampled_runs_agree_with_dp_accounting() {
     let runs = goldens("sampled");
@@ -34,7 +33,9 @@ fn sampled_runs_agree_with_dp_accounting() {
         let found = epsilon(&Event::dp_sgd(q, z, steps), target, &Params::default())
             .unwrap_or_else(|error| panic!("{run}: {error}"));
         let (theirs, optimistic) = (number(run, "epsilon_pessimistic"), number(run, "epsilon_optimistic"));
-        assert!(found.lower <= theirs * (1.0 + 1e-6) + 2e-5, "{run}: {found:?}");
+        // At q = 1 ours is the formula, and theirs is not strictly pessimistic: up to 6e-7 below it.
+        let slack = if q == 1.0 { 1e-6 * theirs } else { 0.0 };
+        assert!(found.lower <= theirs + slack, "{run}: {found:?}");
         assert!(found.upper >= optimistic, "{run}: {found:?}");
         assert!(found.upper <= theirs * 1.001 + 0.001, "{run}: {found:?}");
         if q == 1.0 {
