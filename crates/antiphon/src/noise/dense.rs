@@ -6,7 +6,8 @@
 //! most of the time.
 //!
 //! Each number is a chain of fused multiply-adds in single precision over s = 0, …, t (product.rs), with weights σ·W(t, s) that
-//! are rounded once. So it does not depend on m, on the range of coordinates, or on the machine.
+//! are rounded once. So it does not depend on m, on the range of coordinates, or on the machine. The sensitivity that is proved
+//! for W is that of the stored numbers, not of the rounded ones: SECURITY.md.
 
 use super::Key;
 use super::product::{PANEL, Product, TILE};
