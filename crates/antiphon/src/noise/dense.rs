@@ -10,7 +10,7 @@
 //! for W is that of the stored numbers, not of the rounded ones: SECURITY.md.
 
 use super::Key;
-use super::product::{PANEL, Product, TILE};
+use super::product::{PANEL, Product, ROWS, TILE};
 use crate::error::{Error, Result};
 use crate::mechanism::NoisingMatrix;
 use pulp::Arch;
@@ -60,7 +60,11 @@ impl DenseRows {
             return Err(Error::argument("stddev", "small enough for weights in single precision", w));
         }
         let row = length.div_ceil(TILE) * TILE;
-        let block_rows = (memory / (size_of::<f32>() * row)).clamp(1, steps);
+        let block_rows = match memory / (size_of::<f32>() * row) {
+            rows if rows < ROWS => rows.max(1),
+            rows => rows / ROWS * ROWS,
+        };
+        let block_rows = block_rows.min(steps);
         Ok(DenseRows {
             weights,
             steps,
@@ -227,7 +231,7 @@ mod tests {
         let z: Vec<f32> = (0..PANEL * TILE).map(|i| ((i * 7919) % 1000) as f32 * 1e-3 - 0.5).collect();
         let weights: Vec<f32> = (0..20 * PANEL).map(|i| ((i * 104_729) % 997) as f32 * 1e-3 - 0.5).collect();
         // Rows of different depth, as along the diagonal.
-        let of_row = |i: usize| &weights[i * PANEL..][..if i < 13 { PANEL } else { 100 - i }];
+        let of_row = |i: usize| &weights[i * PANEL..][..PANEL.min(110 + i)];
         let mut fast = vec![0.25; 20 * TILE];
         let mut portable = fast.clone();
         Arch::new().dispatch(Product { weights: of_row, rows: 20, z: &z, sums: &mut fast });

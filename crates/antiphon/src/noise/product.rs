@@ -11,12 +11,15 @@ pub const TILE: usize = 256;
 pub const PANEL: usize = 128;
 
 /// Rows and vectors of the outputs that stay in registers.
-const ROWS: usize = 6;
+pub const ROWS: usize = 6;
 const VECTORS: usize = 2;
+/// Columns of the widest strip: two vectors of sixteen.
+const WIDEST: usize = 32;
 
 /// Adds to row i of `sums` what Σ_s weights(i)[s]·z[s] gives, for all rows at once.
 pub struct Product<'a, W> {
-    /// The weights of output row i for the rows of the panel, from its first on: as many as that row needs, at most all.
+    /// The weights of output row i for the rows of the panel, from its first on: as many as that row needs, at most all, and
+    /// no fewer than the row before it has.
     pub weights: W,
     /// How many output rows.
     pub rows: usize,
@@ -31,45 +34,57 @@ impl<'w, W: Fn(usize) -> &'w [f32]> WithSimd for Product<'_, W> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let mut first = 0;
-        while first < self.rows {
-            let full = (self.weights)(first).len();
-            let together =
-                (first..self.rows).take(ROWS).take_while(|i| (self.weights)(*i).len() == full).count();
-            if together == ROWS {
-                let weights: [&[f32]; ROWS] = std::array::from_fn(|i| (self.weights)(first + i));
-                add::<S, ROWS>(simd, weights, self.z, &mut self.sums[first * TILE..][..ROWS * TILE]);
-                first += ROWS;
-            } else {
-                add::<S, 1>(simd, [(self.weights)(first)], self.z, &mut self.sums[first * TILE..][..TILE]);
-                first += 1;
+        let width = VECTORS * S::F32_LANES;
+        let depth = (0..self.rows).map(|i| (self.weights)(i).len()).max().unwrap_or(0);
+        let mut strip = [0.0; PANEL * WIDEST];
+        for column in (0..TILE).step_by(width) {
+            // A strip of columns, close together: rows of a whole tile would compete for the same places in the first cache.
+            for (strip, z) in strip.chunks_exact_mut(width).zip(self.z.chunks_exact(TILE)).take(depth) {
+                strip.copy_from_slice(&z[column..column + width]);
+            }
+            let mut first = 0;
+            while first < self.rows {
+                let together = if first + ROWS <= self.rows { ROWS } else { 1 };
+                let sums = &mut self.sums[first * TILE + column..];
+                // Along the diagonal each row is one deeper than the one before: what they share, then the rest of each.
+                let shared = (self.weights)(first).len();
+                if together == ROWS {
+                    let weights = std::array::from_fn(|i| &(self.weights)(first + i)[..shared]);
+                    add::<S, ROWS>(simd, weights, &strip, sums);
+                } else {
+                    add::<S, 1>(simd, [(self.weights)(first)], &strip, sums);
+                }
+                for i in 1..together {
+                    let rest = &(self.weights)(first + i)[shared..];
+                    if !rest.is_empty() {
+                        add::<S, 1>(simd, [rest], &strip[shared * width..], &mut sums[i * TILE..]);
+                    }
+                }
+                first += together;
             }
         }
     }
 }
 
-/// `R` rows of sums, all columns.
+/// `R` rows of sums, one strip of columns.
 #[inline(always)]
-fn add<S: Simd, const R: usize>(simd: S, weights: [&[f32]; R], z: &[f32], sums: &mut [f32]) {
+fn add<S: Simd, const R: usize>(simd: S, weights: [&[f32]; R], strip: &[f32], sums: &mut [f32]) {
     let depth = weights[0].len();
     let weights = weights.map(|row| &row[..depth]);
     let width = VECTORS * S::F32_LANES;
-    for column in (0..TILE).step_by(width) {
-        let mut held = [[simd.splat_f32s(0.0); VECTORS]; R];
-        for (i, held) in held.iter_mut().enumerate() {
-            held.copy_from_slice(S::as_simd_f32s(&sums[i * TILE + column..][..width]).0);
-        }
-        for s in 0..depth {
-            let z = S::as_simd_f32s(&z[s * TILE + column..][..width]).0;
-            for (held, weights) in held.iter_mut().zip(weights) {
-                let weight = simd.splat_f32s(weights[s]);
-                for v in 0..VECTORS {
-                    held[v] = simd.mul_add_f32s(weight, z[v], held[v]);
-                }
+    let mut held = [[simd.splat_f32s(0.0); VECTORS]; R];
+    for (i, held) in held.iter_mut().enumerate() {
+        held.copy_from_slice(S::as_simd_f32s(&sums[i * TILE..][..width]).0);
+    }
+    for (s, z) in S::as_simd_f32s(&strip[..depth * width]).0.as_chunks::<VECTORS>().0.iter().enumerate() {
+        for (held, weights) in held.iter_mut().zip(weights) {
+            let weight = simd.splat_f32s(weights[s]);
+            for v in 0..VECTORS {
+                held[v] = simd.mul_add_f32s(weight, z[v], held[v]);
             }
         }
-        for (i, held) in held.iter().enumerate() {
-            S::as_mut_simd_f32s(&mut sums[i * TILE + column..][..width]).0.copy_from_slice(held);
-        }
+    }
+    for (i, held) in held.iter().enumerate() {
+        S::as_mut_simd_f32s(&mut sums[i * TILE..][..width]).0.copy_from_slice(held);
     }
 }
