@@ -3,24 +3,26 @@
 //!
 //! Fewer coordinates than a million are drawn, with the rows per block that a million would have: time is proportional.
 
-use antiphon::mechanism::NoisingMatrix;
-use antiphon::noise::{Cipher, DenseRows, Key};
+use antiphon::mechanism::{Noise, NoisingMatrix};
+use antiphon::noise::{Cipher, Key, Rows};
 use rayon::prelude::*;
 use std::hint::black_box;
 use std::time::Instant;
 
 const STEPS: usize = 2_000;
 const MODEL: usize = 1_000_000;
-const MEMORY: usize = 1 << 30;
+/// Of 1 GiB: what is left is for the matrix.
+const MEMORY: usize = 900 << 20;
 
 fn main() {
-    let coordinates: usize = 16_384;
+    let coordinates: usize = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(16_384);
     let packed: Vec<f64> =
         (0..STEPS).flat_map(|i| (0..=i).map(move |j| if i == j { 1.0 } else { 1e-3 })).collect();
     let noising = NoisingMatrix::from_packed(STEPS, &packed).expect("a triangle");
     let memory = MEMORY / MODEL * coordinates;
     let key = Key::from_seed(1, Cipher::fastest());
-    let mut stream = DenseRows::new(&noising, &key, 1.0, 0..coordinates as u64, memory).expect("a stream");
+    let noise = Noise::Dense(noising);
+    let mut stream = Rows::new(&noise, STEPS, &key, 1.0, 0..coordinates as u64, memory).expect("a stream");
     let mut row = vec![0.0f32; coordinates];
     let start = Instant::now();
     for _ in 0..STEPS {

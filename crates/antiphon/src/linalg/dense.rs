@@ -210,16 +210,8 @@ pub fn inverse_residual(a: &Matrix, b: &Matrix) -> Result<f64> {
     for i in 0..n {
         e[(i, i)] -= 1.0;
     }
-    // |fl(ab) − ab| ≤ γ_n|a||b| entrywise, and ‖M‖₂² ≤ ‖M‖₁‖M‖_∞ for M = |a||b|, whose row and column sums are
-    // |a|(|b|1) and (1ᵀ|a|)|b|. The subtraction of one adds at most ε/2 of the same.
-    let row_sums = abs_product(a, &abs_product(b, &vec![1.0; n], false), false);
-    let column_sums = abs_product(b, &abs_product(a, &vec![1.0; n], true), true);
-    // f64::max drops a NaN; an allowance that cannot be computed must not vanish.
-    let largest = |x: &[f64]| {
-        if x.iter().all(|x| x.is_finite()) { x.iter().copied().fold(0.0, f64::max) } else { f64::NAN }
-    };
-    let rounding =
-        1.01 * (n + 1) as f64 * f64::EPSILON * (largest(&row_sums).sqrt() * largest(&column_sums).sqrt());
+    // |fl(ab) − ab| ≤ γ_n|a||b| entrywise. The subtraction of one adds at most ε/2 of the same.
+    let rounding = 1.01 * (n + 1) as f64 * f64::EPSILON * abs_product_norm(a, b);
     let residual = squared_norm(&e).sqrt() * (1.0 + 1e-9) + rounding;
     if residual < 0.5 {
         Ok(residual)
@@ -228,6 +220,18 @@ pub fn inverse_residual(a: &Matrix, b: &Matrix) -> Result<f64> {
             "the matrix is too ill-conditioned to invert: ‖C·C⁻¹ − I‖ may be {residual:.1e}"
         )))
     }
+}
+
+/// A bound on ‖|a||b|‖₂, up to its own rounding: ‖M‖₂² ≤ ‖M‖₁‖M‖_∞, and the row and column sums of M = |a||b| are |a|(|b|1) and
+/// (1ᵀ|a|)|b|. NaN where it cannot be computed.
+pub fn abs_product_norm(a: &Matrix, b: &Matrix) -> f64 {
+    let row_sums = abs_product(a, &abs_product(b, &vec![1.0; b.ncols()], false), false);
+    let column_sums = abs_product(b, &abs_product(a, &vec![1.0; a.nrows()], true), true);
+    // f64::max drops a NaN; an allowance that cannot be computed must not vanish.
+    let largest = |x: &[f64]| {
+        if x.iter().all(|x| x.is_finite()) { x.iter().copied().fold(0.0, f64::max) } else { f64::NAN }
+    };
+    largest(&row_sums).sqrt() * largest(&column_sums).sqrt()
 }
 
 /// |m|·x or |m|ᵀ·x.

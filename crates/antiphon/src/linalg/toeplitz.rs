@@ -174,6 +174,22 @@ fn first_column_of_inverse(column: &[f64]) -> Result<Vec<f64>> {
     }
 }
 
+/// X⁻¹e_0 by the recursion of Levinson and Durbin, O(n²): plain sums in a fixed order, and the oracle of the iteration above.
+pub fn levinson(column: &[f64]) -> Vec<f64> {
+    let (mut a, mut error) = (vec![1.0], column[0]);
+    for m in 1..column.len() {
+        let gamma = -(0..m).map(|j| a[j] * column[m - j]).sum::<f64>() / error;
+        a.push(0.0);
+        // a_j + γ·a_{m−j} and its mirror image together.
+        for j in 0..=m / 2 {
+            let (left, right) = (a[j], a[m - j]);
+            (a[j], a[m - j]) = (left + gamma * right, right + gamma * left);
+        }
+        error *= 1.0 - gamma * gamma;
+    }
+    a.iter().map(|a| a / error).collect()
+}
+
 /// Column of the circulant nearest to a symmetric Toeplitz matrix: ((n−j)·x_j + j·x_{n−j})/n.
 fn nearest_circulant(x: &[f64]) -> Vec<f64> {
     let n = x.len();
@@ -213,22 +229,6 @@ mod tests {
     use super::*;
     use crate::linalg::dense::{self, Matrix};
     use proptest::prelude::*;
-
-    /// X⁻¹e_0 by the recursion of Levinson and Durbin, O(n²): the oracle of the iteration.
-    fn levinson(column: &[f64]) -> Vec<f64> {
-        let n = column.len();
-        let (mut a, mut error) = (vec![1.0], column[0]);
-        for m in 1..n {
-            let gamma = -(0..m).map(|j| a[j] * column[m - j]).sum::<f64>() / error;
-            a.push(0.0);
-            let before = a.clone();
-            for j in 0..=m {
-                a[j] = before[j] + gamma * before[m - j];
-            }
-            error *= 1.0 - gamma * gamma;
-        }
-        a.iter().map(|a| a / error).collect()
-    }
 
     fn toeplitz(column: &[f64]) -> Matrix {
         dense::from_fn(column.len(), column.len(), |i, j| column[i.abs_diff(j)])

@@ -35,16 +35,23 @@
 //! (It must be a machine with IEEE arithmetic, which x86 without SSE2 is not.)
 
 mod dense;
+mod fft;
 mod fill;
+mod fourier;
 mod key;
 mod polynomials;
 mod product;
+mod rows;
+mod source;
+mod stamps;
 mod stream;
+mod table;
 mod transform;
 
-pub use dense::DenseRows;
 pub use fill::Normal;
 pub use key::{Cipher, Key};
+pub use rows::Rows;
+pub use table::Table;
 
 #[cfg(test)]
 mod tests;

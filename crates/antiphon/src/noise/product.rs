@@ -3,18 +3,22 @@
 //! Every output is a chain of fused multiply-adds over s = 0, 1, 2, …, one each. How the work is cut into panels, tiles and
 //! vectors decides only when a chain goes on, so it does not change a bit.
 
+use super::source::TILE;
 use pulp::{Simd, WithSimd};
 
-/// Columns that are worked on together: a multiple of every vector's length.
-pub const TILE: usize = 256;
 /// Rows of Z that are drawn together. With a tile of columns they stay in the second cache.
 pub const PANEL: usize = 128;
 
 /// Rows and vectors of the outputs that stay in registers.
-pub const ROWS: usize = 6;
+const ROWS: usize = 6;
 const VECTORS: usize = 2;
 /// Columns of the widest strip: two vectors of sixteen.
 const WIDEST: usize = 32;
+
+/// As many rows as can be made together at full speed, at most so many.
+pub fn whole_rows(rows: usize) -> usize {
+    if rows < ROWS { rows } else { rows / ROWS * ROWS }
+}
 
 /// Adds to row i of `sums` what Σ_s weights(i)[s]·z[s] gives, for all rows at once.
 pub struct Product<'a, W> {

@@ -3,6 +3,7 @@
 mod ciphers;
 mod known_values;
 mod oracle;
+mod rows;
 mod statistics;
 
 use super::*;

@@ -1,0 +1,184 @@
+//! The noise of a mechanism, one row per step: what training adds to the sum of the clipped gradients.
+//!
+//! | mechanism | how | memory for d coordinates |
+//! |---|---|---|
+//! | dense | m rows at a time, from rows of Z that are drawn again | m·d, m from a limit |
+//! | identity | row by row | d |
+//! | tree, online decoder | row by row, from the finished subtrees | (2 log₂ n)·d |
+//! | FFT; tree with optimal decoder | every row depends on all of Z: all are made at the first, and kept in a nameless file | d, and n·d on disk |
+//!
+//! Whatever the way, key, mechanism, `stddev`, step and coordinate fix every number.
+
+use super::Key;
+use super::product;
+use super::source::{self, Block, Source, TILE, check_columns, tiles};
+use super::stamps::Branch;
+use super::table::Table;
+use crate::error::{Error, Result};
+use crate::mechanism::{Family, Mechanism, Noise};
+use rayon::prelude::*;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A stream of rows of noise in gradient space: row t of σ·W·Z.
+///
+/// To go on after a restart, keep the key, [`Rows::position`] and [`Rows::id`].
+pub struct Rows {
+    source: Arc<dyn Source>,
+    id: String,
+    key: Key,
+    columns: Range<u64>,
+    memory: usize,
+    next: usize,
+    way: Way,
+}
+
+/// How a row is made.
+enum Way {
+    /// So many together.
+    Blocks { block: Block, height: usize },
+    /// From what is kept of earlier rows, for each tile.
+    Branches(Vec<Branch>),
+    /// All at once, at the first row that is asked for.
+    Spilled(Option<File>),
+}
+
+impl Rows {
+    /// The stream of a mechanism, for a range of coordinates.
+    ///
+    /// `stddev` is σ, the standard deviation of the numbers in Z: noise multiplier times clip norm times sensitivity. `memory` is
+    /// about how many bytes may be used; one row always fits.
+    pub fn of(
+        mechanism: &Mechanism,
+        key: &Key,
+        stddev: f64,
+        coordinates: Range<u64>,
+        memory: usize,
+    ) -> Result<Rows> {
+        Rows::new(&mechanism.noise, mechanism.schema.steps(), key, stddev, coordinates, memory)
+    }
+
+    /// The stream of so many steps of noise.
+    pub fn new(
+        noise: &Noise,
+        steps: usize,
+        key: &Key,
+        stddev: f64,
+        coordinates: Range<u64>,
+        memory: usize,
+    ) -> Result<Rows> {
+        check_columns(&coordinates)?;
+        let source = source::of(noise, steps, stddev)?;
+        let tiles = tiles(&coordinates);
+        let way = match source.stamps().map(|stamps| stamps.family()) {
+            None => {
+                let row = (tiles.end - tiles.start) as usize * TILE * size_of::<f32>();
+                let height = product::whole_rows(memory / row).clamp(1, source.steps());
+                Way::Blocks { block: Block::default(), height }
+            }
+            Some(Family::Identity) => Way::Blocks { block: Block::default(), height: 1 },
+            Some(Family::TreeOnline) => {
+                Way::Branches(tiles.map(|tile| Branch::new(tile * TILE as u64)).collect())
+            }
+            Some(Family::TreeOptimal | Family::Fft | Family::FftOptimal) => Way::Spilled(None),
+        };
+        let id = source::id(source.as_ref());
+        Ok(Rows { source, id, key: key.clone(), columns: coordinates, memory, next: 0, way })
+    }
+
+    /// The number of rows n.
+    pub fn steps(&self) -> usize {
+        self.source.steps()
+    }
+
+    /// The length of a row.
+    pub fn coordinates(&self) -> usize {
+        (self.columns.end - self.columns.start) as usize
+    }
+
+    /// The step that is next.
+    pub fn position(&self) -> usize {
+        self.next
+    }
+
+    /// A hash of all that fixes the numbers beside the key: the coefficients of the mechanism and `stddev`. A position means
+    /// nothing for a stream with another.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Goes on at a step. At n the stream has ended.
+    pub fn seek(&mut self, step: usize) -> Result<()> {
+        if step > self.steps() {
+            return Err(Error::argument("step", format!("in 0..={}", self.steps()), step));
+        }
+        self.next = step;
+        Ok(())
+    }
+
+    /// Writes the noise of the next step, for all coordinates of the range.
+    pub fn next_into(&mut self, out: &mut [f32]) -> Result<()> {
+        if out.len() != self.coordinates() {
+            let allowed = format!("{} numbers long", self.coordinates());
+            return Err(Error::argument("the row of noise", allowed, out.len()));
+        }
+        let (step, steps) = (self.next, self.steps());
+        if step >= steps {
+            return Err(Error::Unsupported(format!("the noise has ended: the mechanism has {steps} steps")));
+        }
+        match &mut self.way {
+            Way::Blocks { block, height } => {
+                if !block.rows().contains(&step) {
+                    let rows = step..(step + *height).min(steps);
+                    block.make(self.source.as_ref(), &self.key, rows, self.columns.clone());
+                }
+                block.copy_row(step, out);
+            }
+            Way::Branches(branches) => {
+                let stamps = self.source.stamps().expect("a tree is made from a formula");
+                let head = (TILE - (self.columns.start % TILE as u64) as usize).min(out.len());
+                let (first, rest) = out.split_at_mut(head);
+                let parts: Vec<&mut [f32]> = std::iter::once(first).chain(rest.chunks_mut(TILE)).collect();
+                let start = self.columns.start;
+                branches.par_iter_mut().zip(parts).enumerate().for_each(|(i, (branch, out))| {
+                    let mut row = [0.0; TILE];
+                    branch.row(stamps, &self.key, step, &mut row);
+                    let skip = if i == 0 { (start % TILE as u64) as usize } else { 0 };
+                    out.copy_from_slice(&row[skip..skip + out.len()]);
+                });
+            }
+            Way::Spilled(file) => {
+                // The folder is all that a message can name: the file has no name.
+                let io = |source| Error::Io { path: std::env::temp_dir(), source };
+                let file = match file {
+                    Some(file) => file,
+                    None => {
+                        let table =
+                            Table::of(self.source.clone(), &self.key, 0..steps, self.columns.clone())?;
+                        file.insert(spill(&table, self.columns.start, self.memory).map_err(io)?)
+                    }
+                };
+                read_row(file, step, out).map_err(io)?;
+            }
+        }
+        self.next += 1;
+        Ok(())
+    }
+}
+
+/// Writes a whole table to a file that disappears with the process, however that ends.
+fn spill(table: &Table, first: u64, memory: usize) -> io::Result<File> {
+    let file = tempfile::tempfile()?;
+    table.pieces(first, memory).try_for_each(|piece| table.write(piece, &file))?;
+    Ok(file)
+}
+
+fn read_row(mut file: &File, row: usize, out: &mut [f32]) -> io::Result<()> {
+    let mut bytes = vec![0; 4 * out.len()];
+    file.seek(SeekFrom::Start((row * bytes.len()) as u64))?;
+    file.read_exact(&mut bytes)?;
+    out.iter_mut().zip(bytes.as_chunks().0).for_each(|(x, bytes)| *x = f32::from_le_bytes(*bytes));
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! What noise is made of: a source knows the rows of W·Z for any tile of columns, and a block holds many of them.
+//!
+//! Columns are cut into tiles at multiples of [`TILE`], whatever range is asked for: a number depends on its own tile at most,
+//! so two ranges agree where they meet.
+
+use super::Key;
+use super::dense::Dense;
+use super::stamps::Stamps;
+use crate::error::{Error, Result};
+use crate::mechanism::Noise;
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Columns that are worked on together: a multiple of every vector's length, and of the groups of the field.
+pub const TILE: usize = 256;
+
+/// The rows of σ·W·Z.
+pub trait Source: Send + Sync {
+    /// n.
+    fn steps(&self) -> usize;
+
+    /// Writes some rows for the columns first, …, first + [`TILE`] − 1, one row after another. `first` is a multiple of
+    /// [`TILE`].
+    fn tile(&self, key: &Key, rows: Range<usize>, first: u64, out: &mut [f32]);
+
+    /// All that fixes the numbers, beside the key.
+    fn describe(&self, hash: &mut Sha256);
+
+    /// The source as stamps of a formula, if it is that.
+    fn stamps(&self) -> Option<&Stamps> {
+        None
+    }
+}
+
+/// The source of a mechanism's noise, with σ = `stddev`.
+pub fn of(noise: &Noise, steps: usize, stddev: f64) -> Result<Arc<dyn Source>> {
+    if !(0.0..f64::INFINITY).contains(&stddev) {
+        return Err(Error::argument("stddev", "in [0, ∞)", stddev));
+    }
+    Ok(match noise {
+        Noise::Dense(noising) => Arc::new(Dense::new(noising, stddev)?),
+        Noise::Structured(structured) => Arc::new(Stamps::new(*structured, steps, stddev)?),
+        Noise::Implicit { .. } => {
+            return Err(Error::Unsupported(
+                "an implicit mechanism has no stream of noise yet; optimize without --implicit".into(),
+            ));
+        }
+    })
+}
+
+/// The SHA-256 of all that fixes the numbers, beside the key, in hexadecimal.
+pub fn id(source: &dyn Source) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"antiphon noise rows v1");
+    hash.update((source.steps() as u64).to_le_bytes());
+    source.describe(&mut hash);
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Refuses a range that is empty or longer than memory can be.
+pub fn check_columns(columns: &Range<u64>) -> Result<usize> {
+    let length = columns.end.checked_sub(columns.start).filter(|length| *length > 0);
+    length
+        .and_then(|length| usize::try_from(length).ok().filter(|length| *length < usize::MAX / 8))
+        .ok_or_else(|| {
+            let got = format!("{}..{}", columns.start, columns.end);
+            Error::argument("the range of coordinates", "not empty, and to fit memory", got)
+        })
+}
+
+/// The tiles that a range of columns touches.
+pub fn tiles(columns: &Range<u64>) -> Range<u64> {
+    columns.start / TILE as u64..columns.end.div_ceil(TILE as u64)
+}
+
+/// Some rows of some columns.
+#[derive(Debug, Default)]
+pub struct Block {
+    rows: Range<usize>,
+    columns: Range<u64>,
+    /// Tile by tile, and in each of them row by row.
+    numbers: Vec<f32>,
+}
+
+impl Block {
+    /// Makes other rows and columns, on all threads.
+    pub fn make(&mut self, source: &dyn Source, key: &Key, rows: Range<usize>, columns: Range<u64>) {
+        let tiles = tiles(&columns);
+        let height = rows.len() * TILE;
+        self.numbers.resize((tiles.end - tiles.start) as usize * height, 0.0);
+        (self.rows, self.columns) = (rows.clone(), columns);
+        self.numbers.par_chunks_mut(height).enumerate().for_each(|(i, out)| {
+            source.tile(key, rows.clone(), (tiles.start + i as u64) * TILE as u64, out);
+        });
+    }
+
+    /// The rows at hand.
+    pub fn rows(&self) -> &Range<usize> {
+        &self.rows
+    }
+
+    /// One of them, for all columns of the block.
+    pub fn copy_row(&self, row: usize, out: &mut [f32]) {
+        let skip = (self.columns.start % TILE as u64) as usize;
+        let tiles = self.numbers.chunks(self.rows.len() * TILE);
+        let mut tiles = tiles.map(|tile| &tile[(row - self.rows.start) * TILE..][..TILE]);
+        let first = tiles.next().map_or(&[][..], |tile| &tile[skip..]);
+        let (head, rest) = out.split_at_mut(first.len().min(out.len()));
+        head.copy_from_slice(&first[..head.len()]);
+        for (tile, out) in tiles.zip(rest.chunks_mut(TILE)) {
+            out.copy_from_slice(&tile[..out.len()]);
+        }
+    }
+}
