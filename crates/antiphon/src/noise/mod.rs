@@ -42,8 +42,10 @@ mod key;
 mod polynomials;
 mod product;
 mod rows;
+pub mod self_test;
 mod source;
 mod stamps;
+mod statistics;
 mod stream;
 mod table;
 mod transform;
@@ -51,6 +53,7 @@ mod transform;
 pub use fill::Normal;
 pub use key::{Cipher, Key};
 pub use rows::Rows;
+pub use statistics::Test;
 pub use table::Table;
 
 #[cfg(test)]
