@@ -208,3 +208,56 @@ fn read_rates(path: &Path) -> Result<Vec<f64>> {
 pub fn read_text(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })
 }
+
+/// A whole number, also in the form 1e6.
+pub fn count(text: &str) -> Result<u64> {
+    let bad = || Error::argument("D", "a whole number in 1..=1e15, such as 1e6", text);
+    let number: f64 = text.replace('_', "").parse().map_err(|_| bad())?;
+    if (1.0..=1e15).contains(&number) && number.fract() == 0.0 { Ok(number as u64) } else { Err(bad()) }
+}
+
+/// A number of bytes with or without a unit.
+pub fn bytes(text: &str) -> Result<u64> {
+    let bad = || Error::argument("BYTES", "a number of bytes in 1..=1e18, such as 8GiB, 800MB or 4e9", text);
+    let units = [
+        ("KiB", 1024.0),
+        ("MiB", 1024f64.powi(2)),
+        ("GiB", 1024f64.powi(3)),
+        ("TiB", 1024f64.powi(4)),
+        ("KB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+        ("TB", 1e12),
+        ("B", 1.0),
+    ];
+    let lower = text.to_ascii_lowercase();
+    let (number, unit) = units
+        .iter()
+        .find_map(|(name, unit)| Some((lower.strip_suffix(&name.to_ascii_lowercase())?, *unit)))
+        .unwrap_or((&lower, 1.0));
+    let number: f64 = number.trim().parse().map_err(|_| bad())?;
+    let bytes = (number * unit).floor();
+    if (1.0..=1e18).contains(&bytes) { Ok(bytes as u64) } else { Err(bad()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_with_units_and_exponents() {
+        assert_eq!(count("1e6").unwrap(), 1_000_000);
+        assert_eq!(count("1_234").unwrap(), 1234);
+        assert_eq!(
+            (bytes("8GiB").unwrap(), bytes("1.5kb").unwrap(), bytes("4096").unwrap()),
+            (8 << 30, 1500, 4096)
+        );
+        for wrong in ["", "0", "-1", "1.5", "nan", "1e99", "six"] {
+            let message = count(wrong).unwrap_err().to_string();
+            assert_eq!(message, format!("D must be a whole number in 1..=1e15, such as 1e6, got {wrong}"));
+        }
+        for wrong in ["", "0", "GiB", "-1MB", "inf", "8 parsecs"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

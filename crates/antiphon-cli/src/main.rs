@@ -10,6 +10,7 @@ mod compare;
 mod export;
 mod keep;
 mod make;
+mod noise;
 mod optimize;
 mod plan;
 mod progress;
@@ -57,6 +58,7 @@ enum Command {
     Verify(verify::Verify),
     Account(account::Account),
     Sensitivity(sensitivity::SensitivityCommand),
+    Noise(noise::Noise),
     Export(export::Export),
     Reproduce(reproduce::Reproduce),
 }
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Verify(command) => command.run(cli.json),
         Command::Account(command) => command.run(cli.json),
         Command::Sensitivity(command) => command.run(cli.json),
+        Command::Noise(command) => command.run(cli.json),
         Command::Export(command) => command.run(cli.json),
         Command::Reproduce(command) => command.run(cli.json),
     });

@@ -77,7 +77,7 @@ pub fn line(text: std::fmt::Arguments<'_>) {
 
 /// An error in the words of the command line: a library argument that is a flag is named as the flag.
 pub fn explain(error: &anyhow::Error) -> String {
-    const FLAGS: [&str; 17] = [
+    const FLAGS: [&str; 19] = [
         "delta",
         "epochs",
         "epsilon",
@@ -90,8 +90,10 @@ pub fn explain(error: &anyhow::Error) -> String {
         "min_separation",
         "momentum",
         "noise_multiplier",
+        "params",
         "sampling_rate",
         "stamps",
+        "stddev",
         "steps",
         "steps_per_epoch",
         "width",

@@ -89,3 +89,12 @@ pub fn busy<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
     bar.finish_and_clear();
     done
 }
+
+/// A bar that counts, on standard error (none when that is not a terminal).
+pub fn counter(length: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}

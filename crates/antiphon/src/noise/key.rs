@@ -59,11 +59,7 @@ pub struct Key {
 impl Key {
     /// A fresh key from the operating system.
     pub fn from_os(cipher: Cipher) -> Result<Key> {
-        let mut secret = [0; 32];
-        getrandom::fill(&mut secret).map_err(|reason| {
-            Error::Unsupported(format!("the operating system has no random numbers for a key: {reason}"))
-        })?;
-        Ok(Key::from_bytes(secret, cipher))
+        Ok(Key::from_bytes(fresh_secret()?, cipher))
     }
 
     /// The key that belongs to a seed, for runs that are to be repeated.
@@ -92,11 +88,30 @@ impl Key {
         }
     }
 
+    /// A name for the key that does not tell it: the SHA-256 of normals that no run comes to, in hexadecimal. Equal keys, of the
+    /// same cipher, have equal names.
+    pub fn fingerprint(&self) -> String {
+        let mut normals = [0.0f64; 16];
+        self.fill(u64::MAX, 0, &mut normals);
+        let mut hash = Sha256::new().chain_update(self.describe());
+        normals.iter().for_each(|z| hash.update(z.to_le_bytes()));
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// What fixes the field beside the secret bits: the version of its layout, and the cipher. Two keys with the same bits
     /// and the same description draw the same noise, in any version of this library.
     pub fn describe(&self) -> String {
         format!("gaussian field 1, {}", self.cipher())
     }
+}
+
+/// Bits for a key, from the operating system.
+pub fn fresh_secret() -> Result<[u8; 32]> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(|reason| {
+        Error::Unsupported(format!("the operating system has no random numbers for a key: {reason}"))
+    })?;
+    Ok(secret)
 }
 
 impl std::fmt::Debug for Key {

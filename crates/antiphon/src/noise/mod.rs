@@ -39,6 +39,7 @@ mod fft;
 mod fill;
 mod fourier;
 mod key;
+pub mod key_file;
 mod polynomials;
 mod product;
 mod rows;
@@ -51,7 +52,7 @@ mod table;
 mod transform;
 
 pub use fill::Normal;
-pub use key::{Cipher, Key};
+pub use key::{Cipher, Key, fresh_secret};
 pub use rows::Rows;
 pub use statistics::Test;
 pub use table::Table;

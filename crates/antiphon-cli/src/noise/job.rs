@@ -1,0 +1,158 @@
+//! Writing a table of noise so that a kill loses nothing: the numbers go to a sibling, and a note beside it says how far it is.
+//!
+//! ```text
+//! noise.bin.partial        the table, with holes
+//! noise.bin.partial.json   which table it is, and the first column that is not done
+//! noise.bin                appears at the end, by renaming
+//! ```
+
+use super::Keys;
+use crate::progress;
+use antiphon::atomic;
+use antiphon::error::{Error, Result};
+use antiphon::noise::Table;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A table to be written.
+pub struct Job<'a> {
+    pub table: &'a Table,
+    pub keys: &'a Keys,
+    pub rows: Range<usize>,
+    pub coords: Range<u64>,
+    pub output: &'a Path,
+    pub force: bool,
+}
+
+/// What is known of an unfinished table.
+#[derive(Serialize, Deserialize, PartialEq, Clone, Debug)]
+#[serde(deny_unknown_fields)]
+struct Note {
+    antiphon_noise: u32,
+    /// [`Table::id`].
+    noise_id: String,
+    key_fingerprint: String,
+    rows: [usize; 2],
+    coordinates: [u64; 2],
+    /// Columns below this one are on disk.
+    next: u64,
+}
+
+/// What was done.
+pub struct Done {
+    /// The first column that was drawn now; the ones before it were there already.
+    pub resumed_at: Option<u64>,
+    pub seconds: f64,
+}
+
+/// A file beside another: its name and one more ending.
+pub fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".");
+    name.push(ending);
+    path.with_file_name(name)
+}
+
+impl Job<'_> {
+    /// Writes what is missing.
+    pub fn run(&self, memory: usize) -> Result<Done> {
+        let start = Instant::now();
+        let (partial, noted) = (beside(self.output, "partial"), beside(self.output, "partial.json"));
+        let io = |source| Error::Io { path: partial.clone(), source };
+        let mut note = self.note();
+        let found = self.find(&partial, &noted)?;
+        let resumed_at = found.filter(|next| *next > note.next);
+        note.next = resumed_at.unwrap_or(note.next);
+        let file = self.open(&partial, found.is_none()).map_err(io)?;
+        if found.is_none() {
+            write_note(&noted, &note)?;
+        }
+        let width = self.coords.end - self.coords.start;
+        let bar = progress::counter(
+            width * 4 * self.rows.len() as u64,
+            "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec} [{elapsed}, {eta} left]",
+        );
+        let place = |next: u64| (next - self.coords.start) * 4 * self.rows.len() as u64;
+        bar.set_position(place(note.next));
+        bar.reset_eta();
+        for piece in self.table.pieces(note.next, memory) {
+            self.table.write(piece.clone(), &file).map_err(io)?;
+            // First the numbers, then the note that they are there.
+            file.sync_data().map_err(io)?;
+            note.next = piece.end;
+            write_note(&noted, &note)?;
+            bar.set_position(place(note.next));
+        }
+        bar.finish_and_clear();
+        file.sync_all().map_err(io)?;
+        drop(file);
+        atomic::check(self.output, self.force)?;
+        fs::rename(&partial, self.output).map_err(io)?;
+        fs::remove_file(&noted).map_err(|source| Error::Io { path: noted, source })?;
+        Ok(Done { resumed_at, seconds: start.elapsed().as_secs_f64() })
+    }
+
+    fn note(&self) -> Note {
+        Note {
+            antiphon_noise: 1,
+            noise_id: self.table.id(),
+            key_fingerprint: self.keys.key.fingerprint(),
+            rows: [self.rows.start, self.rows.end],
+            coordinates: [self.coords.start, self.coords.end],
+            next: self.coords.start,
+        }
+    }
+
+    /// Where an unfinished table of the same job goes on; nothing where there is none. One of another job is not touched.
+    fn find(&self, partial: &Path, noted: &Path) -> Result<Option<u64>> {
+        let whole = fs::metadata(partial).is_ok_and(|there| Some(there.len()) == self.table.bytes());
+        let text = match fs::read_to_string(noted) {
+            Ok(text) if partial.exists() => text,
+            _ if partial.exists() && !self.force => {
+                let reason = "exists, without a note of what it is; use --force to replace it".into();
+                return Err(Error::File { path: partial.into(), reason });
+            }
+            _ => return Ok(None),
+        };
+        let expected = self.note();
+        match serde_json::from_str::<Note>(&text) {
+            Ok(found)
+                if whole
+                    && (Note { next: expected.next, ..found.clone() }) == expected
+                    && (self.coords.start..=self.coords.end).contains(&found.next) =>
+            {
+                Ok(Some(found.next))
+            }
+            // A key that was made for another job must not serve this one.
+            _ if self.force && !self.keys.own => Ok(None),
+            _ => Err(Error::File {
+                path: partial.into(),
+                reason: format!(
+                    "is the unfinished file of another job (mechanism, stddev, key, rows or coordinates differ). Finish that \
+                     one, or {}",
+                    if self.keys.own { "remove it and its key" } else { "use --force to replace it" }
+                ),
+            }),
+        }
+    }
+
+    fn open(&self, partial: &Path, fresh: bool) -> std::io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(fresh);
+        // Who has the noise has the gradients.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(partial)?;
+        file.set_len(self.table.bytes().ok_or(std::io::ErrorKind::FileTooLarge)?)?;
+        Ok(file)
+    }
+}
+
+fn write_note(path: &Path, note: &Note) -> Result<()> {
+    let text = serde_json::to_string(note).expect("plain fields");
+    atomic::write(path, true, |file| file.write_all(text.as_bytes()))
+}
