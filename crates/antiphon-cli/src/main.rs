@@ -28,7 +28,7 @@ use std::process::ExitCode;
 /// hurts the model least at a given privacy level, and proves that none is better.
 ///
 /// `compare` sets it beside all other mechanisms; `plan` recommends one for your model and memory;
-/// `account` says how much noise a privacy level needs, or how private a run is.
+/// `account` says how much noise a privacy level needs, or how private a run is; `noise` draws it.
 ///
 /// First steps:
 ///   antiphon compare --epochs 20 --steps-per-epoch 100
