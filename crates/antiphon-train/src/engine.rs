@@ -11,7 +11,7 @@ use crate::network::{Network, Operation};
 use crate::pass::{Pass, Turned};
 use antiphon::noise::Key;
 use antiphon::{Error, Result};
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -112,7 +112,7 @@ impl PerExample for Network {
             |(pass, sum), examples| {
                 let outcomes = self.forward(pass, parameters, batch, examples);
                 pass.backward(self, &turned, examples.len());
-                Arch::new().dispatch(|| self.add_clipped(pass, &outcomes, clip, sum))
+                Arch::new().dispatch(AddClipped { network: self, pass, outcomes: &outcomes, clip, sum })
             },
         );
         sum.par_chunks_mut(PART).enumerate().for_each(|(i, sum)| {
@@ -269,4 +269,22 @@ fn in_chunks<W: Send>(
     let mut total = Totals::default();
     in_order.iter().for_each(|totals| total.add(totals));
     (states, total)
+}
+
+/// Clips the gradients that are in a pass and adds them to a sum.
+struct AddClipped<'a> {
+    network: &'a Network,
+    pass: &'a Pass<f32>,
+    outcomes: &'a [Outcome],
+    clip: Clip,
+    sum: &'a mut [f64],
+}
+
+impl WithSimd for AddClipped<'_> {
+    type Output = Totals;
+    /// Compiled once for every kind of vector unit; none of them is named here.
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Totals {
+        self.network.add_clipped(self.pass, self.outcomes, self.clip, self.sum)
+    }
 }

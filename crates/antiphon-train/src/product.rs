@@ -13,6 +13,7 @@
 
 use crate::real::Real;
 use pulp::{Arch, Simd, WithSimd};
+use std::ops::Range;
 
 /// One level of a walk.
 #[derive(Clone, Copy, Debug)]
@@ -55,48 +56,76 @@ impl<T: Real> Product<'_, T> {
     }
 }
 
+/// Terms that are added up before the next rows have their turn: what they read then stays in the first cache.
+const TERMS: usize = 64;
+
 impl<T: Real> WithSimd for Product<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        let lanes = T::lanes::<S>();
-        let mut column = 0;
-        while column < self.columns {
-            // Two vectors and as many rows as registers allow: the loads then keep up with the multiply-adds.
-            let left = self.columns - column;
-            if left >= 2 * lanes {
-                self.panel::<S, 2, false>(simd, column, 2 * lanes);
-                column += 2 * lanes;
-            } else if left >= lanes {
-                self.panel::<S, 1, false>(simd, column, lanes);
-                column += lanes;
-            } else {
-                self.panel::<S, 1, true>(simd, column, left);
-                column += left;
-            }
+    fn with_simd<S: Simd>(self, simd: S) {
+        if self.terms[1].a == 1 {
+            self.all::<S, true>(simd);
+        } else {
+            assert_eq!(self.rows[1].a, 1, "rows or terms are neighbours");
+            self.all::<S, false>(simd);
         }
     }
 }
 
 impl<T: Real> Product<'_, T> {
-    /// All rows of `width` columns, which are `V` vectors, or a part of one. The panel of `b` stays in the cache.
     #[inline(always)]
-    fn panel<S: Simd, const V: usize, const PART: bool>(&mut self, simd: S, column: usize, width: usize) {
+    fn all<S: Simd, const ALONG: bool>(mut self, simd: S) {
+        let lanes = T::lanes::<S>();
+        let (all, block) = (self.terms[0].count, (TERMS / self.terms[1].count).max(1));
+        for first in (0..all).step_by(block) {
+            let outer = first..all.min(first + block);
+            let mut column = 0;
+            while column < self.columns {
+                // Two vectors and as many rows as registers allow: the loads then keep up with the multiply-adds.
+                let left = self.columns - column;
+                if left >= 2 * lanes {
+                    self.panel::<S, 2, false, ALONG>(simd, outer.clone(), column, 2 * lanes);
+                    column += 2 * lanes;
+                } else if left >= lanes {
+                    self.panel::<S, 1, false, ALONG>(simd, outer.clone(), column, lanes);
+                    column += lanes;
+                } else {
+                    self.panel::<S, 1, true, ALONG>(simd, outer.clone(), column, left);
+                    column += left;
+                }
+            }
+        }
+    }
+
+    /// All rows of `width` columns, which are `V` vectors, or a part of one; only some of the outer terms.
+    #[inline(always)]
+    fn panel<S: Simd, const V: usize, const PART: bool, const ALONG: bool>(
+        &mut self,
+        simd: S,
+        terms: Range<usize>,
+        column: usize,
+        width: usize,
+    ) {
         let [outer, inner] = self.rows;
+        let many = S::REGISTER_COUNT >= 32;
         for i in 0..outer.count {
             let mut j = 0;
             while j < inner.count {
                 let at = (i * outer.a + j * inner.a, i * outer.other + j * inner.other + column);
-                let left = inner.count - j;
-                j += if left >= 8 && S::REGISTER_COUNT >= 32 {
-                    self.tile::<S, 8, V, PART>(simd, at, column, width)
+                let (terms, left) = (terms.clone(), inner.count - j);
+                j += if many && !ALONG && left % 12 == 0 {
+                    self.tile::<S, 12, V, PART, ALONG>(simd, at, terms, column, width)
+                } else if many && left >= 8 {
+                    self.tile::<S, 8, V, PART, ALONG>(simd, at, terms, column, width)
+                } else if !many && !ALONG && left % 6 == 0 {
+                    self.tile::<S, 6, V, PART, ALONG>(simd, at, terms, column, width)
                 } else if left >= 4 {
-                    self.tile::<S, 4, V, PART>(simd, at, column, width)
+                    self.tile::<S, 4, V, PART, ALONG>(simd, at, terms, column, width)
                 } else if left >= 2 {
-                    self.tile::<S, 2, V, PART>(simd, at, column, width)
+                    self.tile::<S, 2, V, PART, ALONG>(simd, at, terms, column, width)
                 } else {
-                    self.tile::<S, 1, V, PART>(simd, at, column, width)
+                    self.tile::<S, 1, V, PART, ALONG>(simd, at, terms, column, width)
                 };
             }
         }
@@ -104,37 +133,50 @@ impl<T: Real> Product<'_, T> {
 
     /// `R` rows that begin at these places of `a` and `c`; says how many they were.
     #[inline(always)]
-    fn tile<S: Simd, const R: usize, const V: usize, const PART: bool>(
+    fn tile<S: Simd, const R: usize, const V: usize, const PART: bool, const ALONG: bool>(
         &mut self,
         simd: S,
         (a_at, c_at): (usize, usize),
+        terms: Range<usize>,
         column: usize,
         width: usize,
     ) -> usize {
         let [outer, inner] = self.terms;
-        let (step, row) = (inner.a, self.rows[1].a);
+        let (step, row, to) = (inner.a, self.rows[1].a, self.rows[1].other);
         let width = if PART { width } else { V * T::lanes::<S>() };
         let mut sums = [[T::splat(simd, T::default()); V]; R];
-        if let Some(start) = self.start {
+        if terms.start > 0 {
+            sums = std::array::from_fn(|r| load::<S, T, V, PART>(simd, &self.c[c_at + r * to..][..width]));
+        } else if let Some(start) = self.start {
             sums = [load::<S, T, V, PART>(simd, &start[column..column + width]); R];
         }
-        for o in 0..outer.count {
+        let mut add = |a: [T; R], b: &[T]| {
+            let b = load::<S, T, V, PART>(simd, &b[column..column + width]);
+            for (sums, a) in sums.iter_mut().zip(a) {
+                let a = T::splat(simd, a);
+                for v in 0..V {
+                    sums[v] = T::mul_add(simd, a, b[v], sums[v]);
+                }
+            }
+        };
+        // Both loops are such that the checks of places are few: in them, more would cost as much as the arithmetic.
+        for o in terms {
             let a = &self.a[a_at + o * outer.a..];
-            let b = &self.b[o * outer.other + column..];
-            // The slices end with the last term, so the checks below compare with what is in a register.
-            let a: [&[T]; R] = std::array::from_fn(|r| &a[r * row..][..(inner.count - 1) * step + 1]);
-            for t in 0..inner.count {
-                let b = load::<S, T, V, PART>(simd, &b[t * inner.other..][..width]);
-                for (sums, a) in sums.iter_mut().zip(a) {
-                    let a = T::splat(simd, a[t * step]);
-                    for v in 0..V {
-                        sums[v] = T::mul_add(simd, a, b[v], sums[v]);
-                    }
+            let b = self.b[o * outer.other..][..inner.count * inner.other].chunks_exact(inner.other);
+            if ALONG {
+                let a: [&[T]; R] = std::array::from_fn(|r| &a[r * row..][..inner.count]);
+                b.enumerate().for_each(|(t, b)| add(a.map(|a| a[t]), b));
+            } else {
+                let mut rest = &a[..(inner.count - 1) * step + R];
+                for b in b {
+                    let Some(a) = rest.first_chunk::<R>() else { break };
+                    add(*a, b);
+                    rest = rest.get(step..).unwrap_or_default();
                 }
             }
         }
         for (r, sums) in sums.iter().enumerate() {
-            let c = &mut self.c[c_at + r * self.rows[1].other..][..width];
+            let c = &mut self.c[c_at + r * to..][..width];
             if PART {
                 T::store_part(simd, c, sums[0]);
             } else {

@@ -54,11 +54,15 @@ fn compare<T: Real>(
 proptest! {
     #[test]
     fn is_what_it_says(
-        counts in [1usize..4, 1usize..20, 1usize..4, 1usize..9],
+        counts in [1usize..4, 1usize..30, 1usize..20, 1usize..30],
         strides in [0usize..9, 0usize..9, 0usize..9, 0usize..9],
+        // Terms or rows are neighbours.
+        along: bool,
         columns in 1usize..70,
         start: bool,
     ) {
+        let mut strides = strides;
+        strides[if along { 3 } else { 1 }] = 1;
         compare::<f32>(counts, strides, columns, start, |a, b, c| a.mul_add(b, c));
         compare::<f64>(counts, strides, columns, start, |a, b, c| a.mul_add(b, c));
     }
