@@ -1,9 +1,10 @@
 //! Differentially private training with correlated noise.
 //!
-//! The rooms: [`models`] are the networks, built from [`network`] and [`layers`]; [`engine`] turns parameters and examples into
-//! the sum of clipped gradients, and [`clip`] says what may be in that sum.
+//! The rooms: [`data`] has the data sets; [`models`] are the networks, built from [`network`] and [`layers`]; [`engine`] turns
+//! parameters and examples into the sum of clipped gradients, and [`clip`] says what may be in that sum.
 
 pub mod clip;
+pub mod data;
 pub mod engine;
 pub mod layers;
 pub mod models;

@@ -1,0 +1,66 @@
+//! What is there of a data set.
+
+use super::{Name, checked, folder, load};
+use antiphon::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is there of a data set.
+#[derive(Debug)]
+pub struct Inspected {
+    /// The data set.
+    pub name: Name,
+    /// Where its files are, or would be; nowhere if it is compiled in.
+    pub folder: Option<PathBuf>,
+    /// The files that are there, with their sizes on the disk.
+    pub files: Vec<(PathBuf, u64)>,
+    /// Whether they will do.
+    pub state: State,
+}
+
+/// Whether a data set can be used.
+#[derive(Debug)]
+pub enum State {
+    /// Every file is what it has to be.
+    Valid {
+        /// Images to train on.
+        train: usize,
+        /// Images to test on.
+        test: usize,
+        /// Channels, height and width of an image.
+        shape: (usize, usize, usize),
+        /// How many classes there are.
+        classes: usize,
+    },
+    /// No file of it is there.
+    Missing,
+    /// Some file is missing or is not what it has to be.
+    Damaged(Error),
+}
+
+/// Reads all files of a data set and says whether they will do.
+pub fn inspect(name: Name, data: &Path) -> Inspected {
+    let folder = (name != Name::Digits).then(|| folder::locate(name, data));
+    let files: Vec<(PathBuf, u64)> = folder
+        .iter()
+        .flat_map(|folder| folder::files(name).into_iter().filter_map(|file| checked::find(folder, file)))
+        .map(|path| {
+            let size = fs::metadata(&path).map_or(0, |file| file.len());
+            (path, size)
+        })
+        .collect();
+    let state = if folder.is_some() && files.is_empty() {
+        State::Missing
+    } else {
+        match load(name, data) {
+            Ok(set) => State::Valid {
+                train: set.train.len(),
+                test: set.test.len(),
+                shape: set.shape,
+                classes: set.classes,
+            },
+            Err(error) => State::Damaged(error),
+        }
+    };
+    Inspected { name, folder, files, state }
+}
