@@ -7,6 +7,7 @@ mod account;
 mod args;
 mod chart;
 mod compare;
+mod data;
 mod export;
 mod keep;
 mod make;
@@ -60,6 +61,7 @@ enum Command {
     Sensitivity(sensitivity::SensitivityCommand),
     Noise(noise::Noise),
     Export(export::Export),
+    Data(data::Data),
     Reproduce(reproduce::Reproduce),
 }
 
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Sensitivity(command) => command.run(cli.json),
         Command::Noise(command) => command.run(cli.json),
         Command::Export(command) => command.run(cli.json),
+        Command::Data(command) => command.run(cli.json),
         Command::Reproduce(command) => command.run(cli.json),
     });
     result.unwrap_or_else(|error| {

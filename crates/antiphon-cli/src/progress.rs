@@ -2,6 +2,7 @@
 
 use antiphon::optimize::{Phase, Progress};
 use antiphon::plan::Comparing;
+use antiphon_train::data::fetch::Fetching;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,6 +65,14 @@ impl Watch {
             comparing.choice.name(),
             comparing.stamps
         ));
+        !self.stopped()
+    }
+
+    /// An observer for fetches: the bar counts tasks.
+    pub fn observe_fetch(&self, fetching: &Fetching) -> bool {
+        let (done, all) = fetching.done;
+        self.bar.set_position((1000 * done / all.max(1)) as u64);
+        self.bar.set_message(fetching.task);
         !self.stopped()
     }
 
