@@ -2,6 +2,7 @@
 //! coordinate, and what the multiply-adds alone would take at the speed of a chain-free loop of them on the same threads.
 //!
 //! Fewer coordinates than a million are drawn, with the rows per block that a million would have: time is proportional.
+//! `-- STEPS COORDINATES` asks for other numbers of them.
 
 use antiphon::mechanism::{Noise, NoisingMatrix};
 use antiphon::noise::{Cipher, Key, Rows};
@@ -10,31 +11,38 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const STEPS: usize = 2_000;
+const COORDINATES: usize = 16_384;
 const MODEL: usize = 1_000_000;
 /// Of 1 GiB: what is left is for the matrix.
 const MEMORY: usize = 900 << 20;
 
 fn main() {
-    let coordinates: usize = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(16_384);
+    // Beside the numbers, cargo passes words of its own.
+    let numbers: Vec<usize> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let (steps, coordinates) = match numbers[..] {
+        [] => (STEPS, COORDINATES),
+        [steps, coordinates] if steps > 0 && coordinates > 0 => (steps, coordinates),
+        _ => panic!("no numbers, or two that are at least 1: STEPS COORDINATES; got {numbers:?}"),
+    };
     let packed: Vec<f64> =
-        (0..STEPS).flat_map(|i| (0..=i).map(move |j| if i == j { 1.0 } else { 1e-3 })).collect();
-    let noising = NoisingMatrix::from_packed(STEPS, &packed).expect("a triangle");
+        (0..steps).flat_map(|i| (0..=i).map(move |j| if i == j { 1.0 } else { 1e-3 })).collect();
+    let noising = NoisingMatrix::from_packed(steps, &packed).expect("a triangle");
     let memory = MEMORY / MODEL * coordinates;
     let key = Key::from_seed(1, Cipher::fastest());
     let noise = Noise::Dense(noising);
-    let mut stream = Rows::new(&noise, STEPS, &key, 1.0, 0..coordinates as u64, memory).expect("a stream");
+    let mut stream = Rows::new(&noise, steps, &key, 1.0, 0..coordinates as u64, memory).expect("a stream");
     let mut row = vec![0.0f32; coordinates];
     let start = Instant::now();
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         stream.next_into(&mut row).expect("a row");
         black_box(&row);
     }
     let seconds = start.elapsed().as_secs_f64();
-    let flops = (STEPS * STEPS) as f64 * coordinates as f64;
+    let flops = (steps * steps) as f64 * coordinates as f64;
     let peak = peak();
     let bare = flops / peak;
     println!(
-        "{STEPS} steps, {coordinates} coordinates, {}: {seconds:.2} s, {:.1} GFLOP/s",
+        "{steps} steps, {coordinates} coordinates, {}: {seconds:.2} s, {:.1} GFLOP/s",
         key.cipher(),
         flops / seconds / 1e9
     );
