@@ -2,16 +2,26 @@
 //!
 //! The rooms: [`data`] has the data sets; [`models`] are the networks, built from [`network`] and [`layers`]; [`engine`] turns
 //! parameters and examples into the sum of clipped gradients, and [`clip`] says what may be in that sum.
+//!
+//! A run: [`task`] is what is learnt, [`design`] which noise it gets and what that costs, [`trainer`] the loop, with
+//! [`batches`] and the [`guard`] who takes part when. [`secrets`] are its keys, [`checkpoint`] keeps it through a crash.
 
+pub mod batches;
+pub mod checkpoint;
 pub mod clip;
 pub mod data;
+pub mod design;
 pub mod engine;
+pub mod guard;
 pub mod layers;
 pub mod models;
 pub mod network;
 mod pass;
 pub mod product;
 pub mod real;
+pub mod secrets;
+pub mod task;
+pub mod trainer;
 
 #[cfg(test)]
 mod tests;

@@ -150,6 +150,10 @@ impl Network {
         let mut normals = vec![0f64; self.parameters];
         key.fill_parallel(0, 0, &mut normals);
         let mut parameters = vec![0f32; self.parameters];
+        // One layer starts at zero: its loss is convex, and there is no symmetry to be broken.
+        if self.stages.iter().filter(|stage| !stage.parameters.is_empty()).count() == 1 {
+            return parameters;
+        }
         for stage in &self.stages {
             let (inputs, outputs) = match stage.operation {
                 Operation::Conv(conv) => (9 * conv.input.channels, 9 * conv.channels),

@@ -20,7 +20,7 @@ fn exact_limit(clip: f64, unit: f64) -> u128 {
     let steps = clip / unit;
     // At most 20 bits behind the point.
     let scaled = (steps * 2f64.powi(20)) as u128;
-    scaled * scaled >> 40
+    (scaled * scaled) >> 40
 }
 
 /// The contribution of one gradient that is written down.

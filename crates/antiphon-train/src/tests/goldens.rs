@@ -164,13 +164,16 @@ fn softmax() {
     }
 }
 
+/// Their order of a stage's parameters to ours.
+type Turn = Box<dyn Fn(&[f64]) -> Vec<f64>>;
+
 #[test]
 fn networks() {
     for case in goldens().networks {
         let mut network = Network::new(image(&case.shape));
         let mut here = image(&case.shape);
         // How the parameters of each stage have to be turned, in the order of the stages.
-        let mut turns: Vec<Box<dyn Fn(&[f64]) -> Vec<f64>>> = Vec::new();
+        let mut turns: Vec<Turn> = Vec::new();
         for (kind, size) in &case.stages {
             let (size, before) = (*size, here);
             network = match kind.as_str() {

@@ -5,6 +5,7 @@ mod differences;
 mod engine;
 mod goldens;
 mod product;
+mod training;
 
 use crate::real::Real;
 use antiphon::noise::{Cipher, Key};

@@ -1,6 +1,6 @@
 //! Keys: 256 secret bits and the name of a cipher.
 
-use super::stream::Stream;
+use super::stream::{QUAD, Stream};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 
@@ -86,6 +86,29 @@ impl Key {
             Stream::Aes256Ctr(_) => Cipher::Aes256Ctr,
             Stream::ChaCha20(_) => Cipher::ChaCha20,
         }
+    }
+
+    /// Writes uniform random words: those of a step, from its first on. They are what normals are made of, so a key serves one
+    /// or the other.
+    pub fn fill_words(&self, step: u64, out: &mut [u64]) {
+        const WORDS: usize = QUAD / size_of::<u64>();
+        let mut quads = [[0; QUAD]; 64];
+        for (i, out) in out.chunks_mut(64 * WORDS).enumerate() {
+            let quads = &mut quads[..out.len().div_ceil(WORDS)];
+            self.stream.words(step, (i * 64 * 4) as u64, quads);
+            let bytes = quads.as_flattened().as_chunks().0;
+            out.iter_mut().zip(bytes).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+        }
+    }
+
+    /// Another key, for a purpose, with the same cipher. It tells nothing about this one, nor about those for other purposes.
+    pub fn derive(&self, purpose: &str) -> Key {
+        // Words that no run comes to, hashed: uniform to whoever does not know the key.
+        let mut words = [0; 8];
+        self.fill_words(u64::MAX - 1, &mut words);
+        let mut hash = Sha256::new().chain_update(b"antiphon derived key v1");
+        words.iter().for_each(|word| hash.update(word.to_le_bytes()));
+        Key::from_bytes(hash.chain_update(purpose).finalize().into(), self.cipher())
     }
 
     /// A name for the key that does not tell it: the SHA-256 of normals that no run comes to, in hexadecimal. Equal keys, of the

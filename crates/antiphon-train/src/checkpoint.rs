@@ -1,0 +1,215 @@
+//! A run that survives: a folder with what it is, its key, and how far it has come.
+//!
+//! ```text
+//! run.json                  the description of the run, and its seed or the fingerprint of its key
+//! key.json                  256 secret bits; removed when the run is over
+//! checkpoint.safetensors    parameters, velocity, step, epochs; replaced as a whole
+//! ```
+//!
+//! A key serves one run: the same noise under other gradients would cancel in the difference of the two, and with it all
+//! privacy. So a folder that has a run takes no other, a new run never takes a key that is there already, and a run goes on only
+//! if everything that it depends on is the same: data, order, settings, mechanism, version.
+
+use crate::secrets::Secrets;
+use crate::trainer::{Description, Epoch, State};
+use antiphon::noise::{Cipher, key_file};
+use antiphon::{Error, Result, atomic};
+use safetensors::tensor::{Dtype, TensorView};
+use safetensors::{SafeTensors, serialize};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The folder of a run.
+pub struct Folder {
+    path: PathBuf,
+    run: Bound,
+}
+
+/// What a folder is bound to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bound {
+    description: Description,
+    seed: Option<u64>,
+    /// Of a key that is no seed's.
+    key_fingerprint: Option<String>,
+}
+
+/// What is beside the numbers of a checkpoint.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Progress {
+    step: usize,
+    epochs: Vec<Epoch>,
+    running: (usize, f64, usize),
+}
+
+impl Folder {
+    /// Makes a folder for a new run, and its secrets: from a seed, or fresh ones that are kept there.
+    pub fn create(path: &Path, description: &Description, seed: Option<u64>) -> Result<(Folder, Secrets)> {
+        let io = |source| Error::Io { path: path.into(), source };
+        let refuse = |reason: &str| Error::File { path: path.into(), reason: reason.into() };
+        fs::create_dir_all(path).map_err(io)?;
+        if path.join("run.json").exists() {
+            return Err(refuse(
+                "has a run already: use --resume to go on with it, or another folder for a new one",
+            ));
+        }
+        if path.join("key.json").exists() {
+            return Err(refuse("has the key of another run, which must not serve twice: use another folder"));
+        }
+        let mut run = Bound { description: description.clone(), seed, key_fingerprint: None };
+        let secrets = match seed {
+            Some(seed) => Secrets::from_seed(seed, &description.id()),
+            None => {
+                let key = key_file::create(&path.join("key.json"), Cipher::fastest())?;
+                run.key_fingerprint = Some(key.fingerprint());
+                Secrets::from_key(&key)
+            }
+        };
+        let folder = Folder { path: path.into(), run };
+        let text = serde_json::to_string_pretty(&folder.run).expect("plain fields");
+        // Last: a folder with this file has all the others.
+        atomic::write(&path.join("run.json"), false, |file| file.write_all(text.as_bytes()))?;
+        Ok((folder, secrets))
+    }
+
+    /// Opens the folder of a run that is to go on. It must be the same run in everything.
+    pub fn open(path: &Path, description: &Description, seed: Option<u64>) -> Result<(Folder, Secrets)> {
+        let file = path.join("run.json");
+        let refuse = |reason: String| Error::File { path: file.clone(), reason };
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(refuse("is not there: there is no run to go on with".into()));
+            }
+            Err(source) => return Err(Error::Io { path: file, source }),
+        };
+        let run: Bound = serde_json::from_str(&text)
+            .map_err(|error| refuse(format!("is not the description of a run of this version: {error}")))?;
+        let key_fingerprint = run.key_fingerprint.clone();
+        let expected = Bound { description: description.clone(), seed, key_fingerprint };
+        if run != expected {
+            let differing = differences(&run, &expected);
+            return Err(refuse(format!("is another run, which cannot go on as this one: {differing}")));
+        }
+        let secrets = match seed {
+            Some(seed) => Secrets::from_seed(seed, &description.id()),
+            None => {
+                let path = path.join("key.json");
+                if !path.exists() {
+                    return Err(refuse("is a run that is over: its key has served and was removed".into()));
+                }
+                let key = key_file::read(&path)?;
+                if Some(key.fingerprint()) != run.key_fingerprint {
+                    return Err(Error::File { path, reason: "is the key of another run".into() });
+                }
+                Secrets::from_key(&key)
+            }
+        };
+        Ok((Folder { path: path.into(), run }, secrets))
+    }
+
+    /// The state to go on from, if there is one.
+    pub fn load(&self, noise_id: &str) -> Result<Option<State>> {
+        let path = self.path.join("checkpoint.safetensors");
+        let refuse = |reason: String| Error::File { path: path.clone(), reason };
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(Error::Io { path, source }),
+        };
+        let damaged = |what: &dyn std::fmt::Display| refuse(format!("is damaged: {what}"));
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| damaged(&error))?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| damaged(&error))?;
+        let metadata = header.metadata().clone().unwrap_or_default();
+        let entry = |name: &str| metadata.get(name).map(String::as_str).unwrap_or_default();
+        let numbers = |name: &str| -> Result<(&[u8], Vec<f32>)> {
+            let tensor = tensors.tensor(name).map_err(|error| damaged(&error))?;
+            let bytes = tensor.data();
+            match tensor.dtype() {
+                Dtype::F32 => {
+                    Ok((bytes, bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect()))
+                }
+                _ => Err(damaged(&format!("{name} is not single precision"))),
+            }
+        };
+        let ((a, parameters), (b, velocity)) = (numbers("parameters")?, numbers("velocity")?);
+        if entry("sha256") != checksum(entry("progress"), a, b) {
+            return Err(damaged(&"its checksum is another"));
+        }
+        if (entry("run"), entry("noise")) != (&self.run.description.id(), noise_id) {
+            return Err(refuse("belongs to another run, or to another version of its mechanism".into()));
+        }
+        let Progress { step, epochs, running } =
+            serde_json::from_str(entry("progress")).map_err(|error| damaged(&error))?;
+        Ok(Some(State { step, parameters, velocity, epochs, running }))
+    }
+
+    /// Keeps a state, as a whole or not at all.
+    pub fn save(&self, state: &State, noise_id: &str) -> Result<()> {
+        let path = self.path.join("checkpoint.safetensors");
+        let bytes = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_le_bytes()).collect() };
+        let (parameters, velocity) = (bytes(&state.parameters), bytes(&state.velocity));
+        let progress = Progress { step: state.step, epochs: state.epochs.clone(), running: state.running };
+        let progress = serde_json::to_string(&progress).expect("plain fields");
+        let sum = checksum(&progress, &parameters, &velocity);
+        let metadata = HashMap::from([
+            ("run".to_string(), self.run.description.id()),
+            ("noise".to_string(), noise_id.to_string()),
+            ("progress".to_string(), progress),
+            ("sha256".to_string(), sum),
+        ]);
+        let view = |bytes| TensorView::new(Dtype::F32, vec![state.parameters.len()], bytes);
+        let refuse = |error: safetensors::SafeTensorError| Error::File {
+            path: path.clone(),
+            reason: format!("cannot be written: {error}"),
+        };
+        let tensors = [
+            ("parameters", view(&parameters).map_err(refuse)?),
+            ("velocity", view(&velocity).map_err(refuse)?),
+        ];
+        let whole = serialize(tensors, Some(metadata)).map_err(refuse)?;
+        atomic::write(&path, true, |file| file.write_all(&whole))
+    }
+
+    /// The run is over: its key has served.
+    pub fn finish(&self) -> Result<()> {
+        let path = self.path.join("key.json");
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::Io { path, source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The names of what differs, with both values.
+fn differences(found: &Bound, expected: &Bound) -> String {
+    let [found, expected] = [found, expected].map(|run| serde_json::to_value(run).expect("plain fields"));
+    let mut all = Vec::new();
+    compare("", &found, &expected, &mut all);
+    all.join("; ")
+}
+
+fn compare(name: &str, found: &serde_json::Value, expected: &serde_json::Value, all: &mut Vec<String>) {
+    match (found, expected) {
+        (serde_json::Value::Object(a), serde_json::Value::Object(b)) => {
+            for (key, value) in a {
+                compare(key, value, b.get(key).unwrap_or(&serde_json::Value::Null), all);
+            }
+        }
+        _ if found != expected => all.push(format!("{name} was {found} and is {expected}")),
+        _ => {}
+    }
+}
+
+fn checksum(progress: &str, parameters: &[u8], velocity: &[u8]) -> String {
+    let hash = Sha256::new().chain_update(progress).chain_update(parameters).chain_update(velocity);
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

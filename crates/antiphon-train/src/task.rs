@@ -1,0 +1,163 @@
+//! What is learnt: a data set and a network.
+
+use crate::data::{Dataset, Images, Name};
+use crate::engine::{Batch, PerExample, Totals};
+use crate::layers::Image;
+use crate::models;
+use crate::network::Network;
+use antiphon::{Error, Result};
+use sha2::{Digest, Sha256};
+
+/// Images that are evaluated together.
+const TOGETHER: usize = 1000;
+
+/// The networks, as the command line names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Model {
+    /// One dense layer.
+    Linear,
+    /// Two convolutions and a hidden layer, for grey images.
+    Small,
+    /// The network of Kairouz et al. 2021 for CIFAR-10.
+    Cifar10,
+}
+
+impl Model {
+    /// What is usual for a data set.
+    pub fn usual(name: Name) -> Model {
+        match name {
+            Name::Digits => Model::Linear,
+            Name::FashionMnist => Model::Small,
+            Name::Cifar10 => Model::Cifar10,
+        }
+    }
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Model::Linear => "linear",
+            Model::Small => "small",
+            Model::Cifar10 => "cifar10",
+        }
+    }
+}
+
+/// Training images, test images, and the network that tells them apart.
+pub struct Task {
+    /// What the data are called.
+    pub name: Name,
+    /// Private.
+    pub train: Images,
+    /// For the accuracy.
+    pub test: Images,
+    /// Which network.
+    pub model: Model,
+    network: Network,
+}
+
+/// Accuracy and mean loss.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Score {
+    /// The part that is classified as labelled.
+    pub accuracy: f64,
+    /// The mean loss.
+    pub loss: f64,
+}
+
+impl Task {
+    /// A data set and a network that fits it.
+    pub fn new(dataset: Dataset, model: Model) -> Result<Task> {
+        let (channels, height, width) = dataset.shape;
+        let image = Image::new(height, width, channels);
+        let network = match model {
+            Model::Linear => models::linear(image, dataset.classes),
+            Model::Small if channels == 1 => models::small(height, width, dataset.classes),
+            Model::Cifar10 if dataset.shape == (3, 32, 32) => models::cifar10(),
+            _ => {
+                let allowed = match channels {
+                    1 => "linear or small for grey images".to_string(),
+                    _ => "linear or cifar10 for images of 32×32 pixels in three colours".to_string(),
+                };
+                return Err(Error::argument("model", allowed, model.name()));
+            }
+        };
+        Ok(Task { name: dataset.name, train: dataset.train, test: dataset.test, model, network })
+    }
+
+    /// Tests on a part of the training images instead, and trains on the others: for choosing learning rates. The part is the
+    /// last of an order of all images.
+    pub fn with_held_out(mut self, order: &[usize], held_out: usize) -> Result<Task> {
+        if held_out == 0 || held_out >= order.len() {
+            return Err(Error::argument("held_out", format!("in 1..{}", order.len()), held_out));
+        }
+        let (train, test) = order.split_at(order.len() - held_out);
+        (self.train, self.test) = (self.train.select(train), self.train.select(test));
+        Ok(self)
+    }
+
+    /// The network.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The sum of clipped gradients over some training images.
+    pub fn clipped_sum(
+        &self,
+        parameters: &[f32],
+        examples: &[usize],
+        clip: f64,
+        sum: &mut [f64],
+    ) -> Result<Totals> {
+        let gathered = Gathered::new(&self.train, examples.iter().copied());
+        self.network.clipped_sum(parameters, gathered.batch(), clip, sum)
+    }
+
+    /// Accuracy and loss on the test images.
+    pub fn score(&self, parameters: &[f32]) -> Result<Score> {
+        let (mut correct, mut loss) = (0, 0.0);
+        for first in (0..self.test.len()).step_by(TOGETHER) {
+            let gathered = Gathered::new(&self.test, first..(first + TOGETHER).min(self.test.len()));
+            let totals = self.network.evaluate(parameters, gathered.batch())?;
+            correct += totals.correct;
+            loss += totals.loss;
+        }
+        let count = self.test.len() as f64;
+        Ok(Score { accuracy: correct as f64 / count, loss: loss / count })
+    }
+
+    /// The SHA-256 of all images and labels: which data a run is bound to.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        for images in [&self.train, &self.test] {
+            hash.update((images.len() as u64).to_le_bytes());
+            hash.update(images.labels());
+            (0..images.len()).for_each(|image| hash.update(images.bytes(image)));
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Some images as numbers, side by side.
+struct Gathered {
+    inputs: Vec<f32>,
+    labels: Vec<u8>,
+    all: Vec<usize>,
+}
+
+impl Gathered {
+    fn new(images: &Images, examples: impl ExactSizeIterator<Item = usize>) -> Gathered {
+        let count = examples.len();
+        let mut inputs = vec![0.0; count * images.size()];
+        let mut labels = Vec::with_capacity(count);
+        for (place, example) in inputs.chunks_mut(images.size()).zip(examples) {
+            images.fill(example, place);
+            labels.push(images.labels()[example]);
+        }
+        Gathered { inputs, labels, all: (0..count).collect() }
+    }
+
+    fn batch(&self) -> Batch<'_> {
+        Batch { inputs: &self.inputs, labels: &self.labels, examples: &self.all }
+    }
+}

@@ -1,0 +1,204 @@
+//! Whole runs: the same for any number of threads, through kills, and bound to what they are.
+
+use crate::checkpoint::Folder;
+use crate::data::{Name, load};
+use crate::design::{Budget, Design, Privacy};
+use crate::secrets::Secrets;
+use crate::task::{Model, Task};
+use crate::trainer::{Description, Settings, State, Trainer};
+use antiphon::schema::Schema;
+
+struct Run {
+    task: Task,
+    design: Design,
+    settings: Settings,
+    privacy: Privacy,
+}
+
+impl Run {
+    fn new(mechanism: &str, epsilon: f64) -> Run {
+        let settings = Settings {
+            epochs: 3,
+            batch_size: 100,
+            clip_norm: 1.0,
+            learning_rate: 0.1,
+            momentum: 0.9,
+            cooldown: Some((0.25, 0.05)),
+            in_workload: false,
+        };
+        let task = Task::new(load(Name::Digits, "none".as_ref()).unwrap(), Model::Linear).unwrap();
+        let per_epoch = settings.steps_per_epoch(task.train.len());
+        assert_eq!(per_epoch, 15); // the last batch has 40
+        let schema = Schema::epochs(3, per_epoch).unwrap();
+        let workload = settings.workload(45).unwrap();
+        let rate = 100.0 / task.train.len() as f64;
+        let design =
+            Design::new(mechanism.parse().unwrap(), None, &schema, &workload, rate, &|_| true).unwrap();
+        let privacy = design.privacy(Budget::Epsilon(epsilon), 1e-4).unwrap();
+        Run { task, design, settings, privacy }
+    }
+
+    fn description(&self) -> Description {
+        Description::new(&self.task, &self.design, &self.settings, &self.privacy)
+    }
+
+    fn trainer(&self, secrets: &Secrets) -> Trainer<'_> {
+        Trainer::new(&self.task, &self.design, &self.settings, &self.privacy, secrets, 1 << 20).unwrap()
+    }
+
+    fn whole(&self, seed: u64) -> State {
+        let mut trainer = self.trainer(&Secrets::from_seed(seed, &self.description().id()));
+        while !trainer.finished() {
+            trainer.step().unwrap();
+        }
+        assert!(trainer.step().is_err(), "no noise beyond the last step");
+        trainer.state().clone()
+    }
+}
+
+fn bits(state: &State) -> Vec<u32> {
+    state.parameters.iter().chain(&state.velocity).map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn a_seed_fixes_a_run_for_any_number_of_threads() {
+    for mechanism in ["optimal", "dp-sgd", "fft"] {
+        let run = Run::new(mechanism, 4.0);
+        let on = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| run.whole(1))
+        };
+        let (one, three) = (on(1), on(3));
+        assert_eq!(bits(&one), bits(&three), "{mechanism}");
+        assert_eq!(one, three);
+        assert_ne!(bits(&run.whole(2)), bits(&one));
+        assert_eq!((one.step, one.epochs.len()), (45, 3));
+    }
+}
+
+#[test]
+fn it_learns_and_correlated_noise_helps() {
+    let accuracy = |mechanism| {
+        let run = Run::new(mechanism, 1.0);
+        (0..4).map(|seed| run.whole(seed).epochs[2].test.accuracy).sum::<f64>() / 4.0
+    };
+    let (optimal, identity) = (accuracy("optimal"), accuracy("identity"));
+    assert!(optimal > identity + 0.05 && optimal > 0.75, "{optimal} {identity}");
+}
+
+/// One step by hand: sum, noise, momentum, rate.
+#[test]
+fn a_step_is_what_the_formula_says() {
+    let run = Run::new("identity", 1.0);
+    let secrets = Secrets::from_seed(5, "a run");
+    let mut trainer = run.trainer(&secrets);
+    let (mut theta, mut v) = (trainer.state().parameters.clone(), vec![0.0f32; 650]);
+    let rates = run.settings.rates(45).unwrap();
+    for step in 0..45usize {
+        let examples = crate::batches::Batches::fixed_order(1440, 100, &secrets.order).step(step);
+        let mut sum = vec![0.0; 650];
+        run.task.clipped_sum(&theta, &examples, 1.0, &mut sum).unwrap();
+        let mut z = vec![0.0f32; 650];
+        secrets.noise.fill_f32(step as u64, 0, &mut z);
+        let stddev = run.design.stddev(&run.privacy, 1.0);
+        for i in 0..650 {
+            let noise = f64::from((stddev * f64::from(z[i])) as f32);
+            v[i] = (0.9 * f64::from(v[i]) + (sum[i] + noise) / 100.0) as f32;
+            theta[i] = (f64::from(theta[i]) - 0.1 * rates[step] * f64::from(v[i])) as f32;
+        }
+        trainer.step().unwrap();
+        assert_eq!(trainer.state().parameters, theta, "{step}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    for mechanism in ["optimal", "tree", "dp-sgd"] {
+        let run = Run::new(mechanism, 4.0);
+        let whole = run.whole(9);
+        let path = folder.path().join(mechanism);
+        let description = run.description();
+        let (kept, secrets) = Folder::create(&path, &description, Some(9)).unwrap();
+        let mut trainer = run.trainer(&secrets);
+        assert!(kept.load(trainer.noise_id()).unwrap().is_none());
+        for stop in [1, 14, 15, 31] {
+            while trainer.state().step < stop {
+                trainer.step().unwrap();
+            }
+            kept.save(trainer.state(), trainer.noise_id()).unwrap();
+            trainer.step().unwrap(); // lost
+            let (kept, secrets) = Folder::open(&path, &description, Some(9)).unwrap();
+            trainer = run.trainer(&secrets);
+            let state = kept.load(trainer.noise_id()).unwrap().unwrap();
+            assert_eq!(state.step, stop);
+            trainer.resume(state).unwrap();
+        }
+        while !trainer.finished() {
+            trainer.step().unwrap();
+        }
+        assert_eq!(*trainer.state(), whole, "{mechanism}");
+        assert_eq!(bits(trainer.state()), bits(&whole));
+    }
+}
+
+#[test]
+fn a_folder_takes_one_run_and_its_key_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let run = Run::new("identity", 4.0);
+    let description = run.description();
+    let refused = |result: antiphon::Result<(Folder, Secrets)>| result.err().unwrap().to_string();
+    assert!(refused(Folder::open(&path, &description, None)).contains("no run to go on with"));
+    let (kept, secrets) = Folder::create(&path, &description, None).unwrap();
+    assert!(refused(Folder::create(&path, &description, None)).contains("has a run already"));
+    let (_, again) = Folder::open(&path, &description, None).unwrap();
+    assert_eq!(again.noise.fingerprint(), secrets.noise.fingerprint());
+    // Anything that differs is named.
+    let mut other = description.clone();
+    other.settings.learning_rate = 0.2;
+    let text = refused(Folder::open(&path, &other, None));
+    assert!(text.contains("learning_rate was 0.1 and is 0.2"), "{text}");
+    assert!(refused(Folder::open(&path, &description, Some(1))).contains("seed was null and is 1"));
+    // A checkpoint of another noise, and a damaged one.
+    let trainer = run.trainer(&secrets);
+    kept.save(trainer.state(), "other").unwrap();
+    assert!(kept.load(trainer.noise_id()).unwrap_err().to_string().contains("belongs to another run"));
+    kept.save(trainer.state(), trainer.noise_id()).unwrap();
+    let file = path.join("checkpoint.safetensors");
+    let mut bytes = std::fs::read(&file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    assert!(kept.load(trainer.noise_id()).unwrap_err().to_string().contains("is damaged"));
+    std::fs::write(&file, &bytes[..100]).unwrap();
+    assert!(kept.load(trainer.noise_id()).unwrap_err().to_string().contains("is damaged"));
+    // A key that lies about is not taken for a new run, nor another one for this run.
+    let lonely = folder.path().join("lonely");
+    std::fs::create_dir(&lonely).unwrap();
+    std::fs::copy(path.join("key.json"), lonely.join("key.json")).unwrap();
+    assert!(refused(Folder::create(&lonely, &description, None)).contains("must not serve twice"));
+    let third = folder.path().join("third");
+    Folder::create(&third, &description, None).unwrap();
+    std::fs::copy(third.join("key.json"), path.join("key.json")).unwrap();
+    assert!(refused(Folder::open(&path, &description, None)).contains("the key of another run"));
+    kept.finish().unwrap();
+    assert!(refused(Folder::open(&path, &description, None)).contains("is a run that is over"));
+}
+
+#[test]
+fn wrong_settings_are_named() {
+    let run = Run::new("identity", 4.0);
+    let secrets = Secrets::from_seed(1, "");
+    let message = |change: &dyn Fn(&mut Settings)| {
+        let mut settings = run.settings;
+        change(&mut settings);
+        Trainer::new(&run.task, &run.design, &settings, &run.privacy, &secrets, 0).err().unwrap().to_string()
+    };
+    assert_eq!(message(&|s| s.batch_size = 0), "batch_size must be in 1..=1440, got 0");
+    assert_eq!(message(&|s| s.learning_rate = -1.0), "learning_rate must be positive and finite, got -1");
+    assert_eq!(message(&|s| s.momentum = 1.0), "momentum must be in [0, 1), got 1");
+    assert_eq!(message(&|s| s.epochs = 0), "epochs must be at least 1, got 0");
+    assert_eq!(message(&|s| s.clip_norm = f64::NAN), "clip_norm must be in [1e-30, 1e30], got NaN");
+    let text = message(&|s| s.epochs = 4);
+    assert_eq!(text, "mechanism must be made for 60 steps (4 epochs of 15), got 45 steps");
+}
