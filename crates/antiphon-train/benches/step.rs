@@ -29,5 +29,16 @@ fn main() {
         .collect();
     seconds.sort_by(f64::total_cmp);
     let rate = batch as f64 / seconds[seconds.len() / 2];
-    println!("{rate:.1} examples/s at batch {batch} on {} threads", rayon::current_num_threads());
+    let memory = peak_memory().map_or("?".into(), |mib| format!("{mib:.0}"));
+    println!(
+        "{rate:.1} examples/s at batch {batch} on {} threads, {memory} MiB",
+        rayon::current_num_threads()
+    );
+}
+
+/// The most memory this process has had, data included, where Linux tells it.
+fn peak_memory() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<f64>().ok()? / 1024.0)
 }

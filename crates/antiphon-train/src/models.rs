@@ -16,6 +16,10 @@ pub fn cifar10() -> Network {
 
 /// A small convolutional network for grey images: two convolutions of 16 channels, each with tanh and pooling, and a hidden layer
 /// of 32. For 28×28 pixels and ten classes it has 27,930 parameters.
+///
+/// # Panics
+///
+/// If the image has less than 4×4 pixels.
 pub fn small(height: usize, width: usize, classes: usize) -> Network {
     let mut network = Network::new(Image::new(height, width, 1));
     for _ in 0..2 {

@@ -95,9 +95,15 @@ impl Network {
     ///
     /// # Panics
     ///
-    /// After the network has become flat.
+    /// After the network has become flat, or where less than 2×2 pixels are left.
     pub fn pool(self) -> Self {
         let Shape::Image(input) = self.shape else { panic!("pooling needs an image") };
+        assert!(
+            input.height >= 2 && input.width >= 2,
+            "pooling needs 2×2 pixels, not {}×{}",
+            input.height,
+            input.width
+        );
         let pool = Pool { input };
         self.push(Operation::Pool(pool), Shape::Image(pool.output()), 0, 0)
     }

@@ -150,27 +150,26 @@ impl<T: Real> Product<'_, T> {
         } else if let Some(start) = self.start {
             sums = [load::<S, T, V, PART>(simd, &start[column..column + width]); R];
         }
-        let mut add = |a: [T; R], b: &[T]| {
-            let b = load::<S, T, V, PART>(simd, &b[column..column + width]);
-            for (sums, a) in sums.iter_mut().zip(a) {
-                let a = T::splat(simd, a);
-                for v in 0..V {
-                    sums[v] = T::mul_add(simd, a, b[v], sums[v]);
-                }
-            }
-        };
         // Both loops are such that the checks of places are few: in them, more would cost as much as the arithmetic.
         for o in terms {
             let a = &self.a[a_at + o * outer.a..];
             let b = self.b[o * outer.other..][..inner.count * inner.other].chunks_exact(inner.other);
             if ALONG {
                 let a: [&[T]; R] = std::array::from_fn(|r| &a[r * row..][..inner.count]);
-                b.enumerate().for_each(|(t, b)| add(a.map(|a| a[t]), b));
+                for (t, b) in b.enumerate() {
+                    let b = load::<S, T, V, PART>(simd, &b[column..column + width]);
+                    for r in 0..R {
+                        add(simd, a[r][t], b, &mut sums[r]);
+                    }
+                }
             } else {
                 let mut rest = &a[..(inner.count - 1) * step + R];
                 for b in b {
                     let Some(a) = rest.first_chunk::<R>() else { break };
-                    add(*a, b);
+                    let b = load::<S, T, V, PART>(simd, &b[column..column + width]);
+                    for r in 0..R {
+                        add(simd, a[r], b, &mut sums[r]);
+                    }
                     rest = rest.get(step..).unwrap_or_default();
                 }
             }
@@ -195,5 +194,14 @@ fn load<S: Simd, T: Real, const V: usize, const PART: bool>(simd: S, x: &[T]) ->
     } else {
         let x = &T::vectors::<S>(x)[..V];
         std::array::from_fn(|v| x[v])
+    }
+}
+
+/// One more term of the sums of a row. (A function, because closures are not always inlined, and then run without vectors.)
+#[inline(always)]
+fn add<S: Simd, T: Real, const V: usize>(simd: S, a: T, b: [T::Lanes<S>; V], sums: &mut [T::Lanes<S>; V]) {
+    let a = T::splat(simd, a);
+    for v in 0..V {
+        sums[v] = T::mul_add(simd, a, b[v], sums[v]);
     }
 }

@@ -15,12 +15,11 @@ fn exact_square(x: &[f64], unit: f64) -> u128 {
     x.iter().map(on_grid).sum()
 }
 
-/// (clip/unit)², rounded down: clip has at most 53 bits and a unit is at least 2⁻³³ of it, so the quotient is exact.
+/// (clip/unit)², rounded down to an integer, which loses nothing: it is compared with one.
 fn exact_limit(clip: f64, unit: f64) -> u128 {
-    let steps = clip / unit;
-    // At most 20 bits behind the point.
-    let scaled = (steps * 2f64.powi(20)) as u128;
-    (scaled * scaled) >> 40
+    // clip = m·2⁻²¹ units with an integer m below 2⁵³.
+    let m = (clip / unit * 2f64.powi(21)) as u128;
+    (m * m) >> 42
 }
 
 /// The contribution of one gradient that is written down.

@@ -51,6 +51,9 @@ struct Goldens {
     networks: Vec<Net>,
 }
 
+/// PyTorch's weights of a stage to ours.
+type Turn = Box<dyn Fn(&[f64]) -> Vec<f64>>;
+
 fn goldens() -> Goldens {
     serde_json::from_str(include_str!("../../tests/goldens/goldens.json")).expect("goldens.json")
 }
