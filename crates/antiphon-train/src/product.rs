@@ -31,7 +31,9 @@ impl Level {
     pub const ONE: Level = Level { count: 1, a: 0, other: 0 };
 }
 
-/// What is to be computed. All walks begin at the beginning of their arrays.
+/// What is to be computed. All walks begin at the beginning of their arrays. The inner level of the terms or that of the rows has
+/// neighbours in `a`, and no array may end before the walk does; the rows of `b` are there to their ends, even where
+/// fewer columns are asked for.
 pub struct Product<'a, T> {
     /// Outer and inner level of the rows.
     pub rows: [Level; 2],
@@ -51,6 +53,10 @@ pub struct Product<'a, T> {
 
 impl<T: Real> Product<'_, T> {
     /// Computes it.
+    ///
+    /// # Panics
+    ///
+    /// If the levels are not as above.
     pub fn run(self) {
         Arch::new().dispatch(self);
     }
