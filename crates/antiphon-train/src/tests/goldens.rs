@@ -167,9 +167,6 @@ fn softmax() {
     }
 }
 
-/// Their order of a stage's parameters to ours.
-type Turn = Box<dyn Fn(&[f64]) -> Vec<f64>>;
-
 #[test]
 fn networks() {
     for case in goldens().networks {
