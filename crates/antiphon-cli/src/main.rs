@@ -17,6 +17,7 @@ mod plan;
 mod progress;
 mod reproduce;
 mod sensitivity;
+mod train;
 mod verify;
 
 use clap::{Parser, Subcommand};
@@ -61,6 +62,7 @@ enum Command {
     Sensitivity(sensitivity::SensitivityCommand),
     Noise(noise::Noise),
     Export(export::Export),
+    Train(train::Train),
     Data(data::Data),
     Reproduce(reproduce::Reproduce),
 }
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Command::Sensitivity(command) => command.run(cli.json),
         Command::Noise(command) => command.run(cli.json),
         Command::Export(command) => command.run(cli.json),
+        Command::Train(command) => command.run(cli.json),
         Command::Data(command) => command.run(cli.json),
         Command::Reproduce(command) => command.run(cli.json),
     });

@@ -77,15 +77,20 @@ pub fn line(text: std::fmt::Arguments<'_>) {
 
 /// An error in the words of the command line: a library argument that is a flag is named as the flag.
 pub fn explain(error: &anyhow::Error) -> String {
-    const FLAGS: [&str; 19] = [
+    const FLAGS: [&str; 24] = [
+        "batch_size",
+        "clip_norm",
         "delta",
         "epochs",
         "epsilon",
         "gap",
+        "held_out",
         "interval",
+        "learning_rate",
         "learning_rates",
         "max_iterations",
         "max_participations",
+        "mechanism",
         "memory",
         "min_separation",
         "momentum",

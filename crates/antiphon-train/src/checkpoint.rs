@@ -152,29 +152,18 @@ impl Folder {
 
     /// Keeps a state, as a whole or not at all.
     pub fn save(&self, state: &State, noise_id: &str) -> Result<()> {
-        let path = self.path.join("checkpoint.safetensors");
-        let bytes = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_le_bytes()).collect() };
         let (parameters, velocity) = (bytes(&state.parameters), bytes(&state.velocity));
         let progress = Progress { step: state.step, epochs: state.epochs.clone(), running: state.running };
         let progress = serde_json::to_string(&progress).expect("plain fields");
         let sum = checksum(&progress, &parameters, &velocity);
-        let metadata = HashMap::from([
-            ("run".to_string(), self.run.description.id()),
-            ("noise".to_string(), noise_id.to_string()),
-            ("progress".to_string(), progress),
-            ("sha256".to_string(), sum),
-        ]);
-        let view = |bytes| TensorView::new(Dtype::F32, vec![state.parameters.len()], bytes);
-        let refuse = |error: safetensors::SafeTensorError| Error::File {
-            path: path.clone(),
-            reason: format!("cannot be written: {error}"),
-        };
-        let tensors = [
-            ("parameters", view(&parameters).map_err(refuse)?),
-            ("velocity", view(&velocity).map_err(refuse)?),
+        let about = [
+            ("run", self.run.description.id()),
+            ("noise", noise_id.to_string()),
+            ("progress", progress),
+            ("sha256", sum),
         ];
-        let whole = serialize(tensors, Some(metadata)).map_err(refuse)?;
-        atomic::write(&path, true, |file| file.write_all(&whole))
+        let tensors = [("parameters", &parameters[..]), ("velocity", &velocity[..])];
+        write(&self.path.join("checkpoint.safetensors"), &tensors, &about, true)
     }
 
     /// The run is over: its key has served.
@@ -187,6 +176,36 @@ impl Folder {
             _ => Ok(()),
         }
     }
+}
+
+/// Writes trained parameters, as one vector, with what is to be known about them.
+pub fn write_parameters(
+    path: &Path,
+    parameters: &[f32],
+    about: &[(&str, String)],
+    force: bool,
+) -> Result<()> {
+    write(path, &[("parameters", &bytes(parameters))], about, force)
+}
+
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// Vectors of single precision in a file that appears as a whole.
+fn write(path: &Path, tensors: &[(&str, &[u8])], about: &[(&str, String)], replace: bool) -> Result<()> {
+    let refuse = |error: safetensors::SafeTensorError| Error::File {
+        path: path.into(),
+        reason: format!("cannot be written: {error}"),
+    };
+    let mut views = Vec::new();
+    for (name, bytes) in tensors {
+        views.push((*name, TensorView::new(Dtype::F32, vec![bytes.len() / 4], bytes).map_err(refuse)?));
+    }
+    let about: HashMap<String, String> =
+        about.iter().map(|(name, text)| (name.to_string(), text.clone())).collect();
+    let whole = serialize(views, Some(about)).map_err(refuse)?;
+    atomic::write(path, replace, |file| file.write_all(&whole))
 }
 
 /// The names of what differs, with both values.

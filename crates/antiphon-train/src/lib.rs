@@ -4,7 +4,8 @@
 //! parameters and examples into the sum of clipped gradients, and [`clip`] says what may be in that sum.
 //!
 //! A run: [`task`] is what is learnt, [`design`] which noise it gets and what that costs, [`trainer`] the loop, with
-//! [`batches`] and the [`guard`] who takes part when. [`secrets`] are its keys, [`checkpoint`] keeps it through a crash.
+//! [`batches`] and the [`guard`] who takes part when. [`secrets`] are its keys, [`checkpoint`] keeps it through a crash, [`summary`]
+//! sums several up.
 
 pub mod batches;
 pub mod checkpoint;
@@ -20,6 +21,7 @@ mod pass;
 pub mod product;
 pub mod real;
 pub mod secrets;
+pub mod summary;
 pub mod task;
 pub mod trainer;
 

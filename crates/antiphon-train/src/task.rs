@@ -1,10 +1,12 @@
 //! What is learnt: a data set and a network.
 
+use crate::batches::permutation;
 use crate::data::{Dataset, Images, Name};
 use crate::engine::{Batch, PerExample, Totals};
 use crate::layers::Image;
 use crate::models;
 use crate::network::Network;
+use antiphon::noise::{Cipher, Key};
 use antiphon::{Error, Result};
 use sha2::{Digest, Sha256};
 
@@ -85,13 +87,15 @@ impl Task {
         Ok(Task { name: dataset.name, train: dataset.train, test: dataset.test, model, network })
     }
 
-    /// Tests on a part of the training images instead, and trains on the others: for choosing learning rates. The part is the
-    /// last of an order of all images.
-    pub fn with_held_out(mut self, order: &[usize], held_out: usize) -> Result<Task> {
-        if held_out == 0 || held_out >= order.len() {
-            return Err(Error::argument("held_out", format!("in 1..{}", order.len()), held_out));
+    /// Tests on a part of the training images instead, and trains on the others: for choosing learning rates. Which ones, a seed
+    /// says.
+    pub fn with_held_out(mut self, seed: u64, count: usize) -> Result<Task> {
+        let examples = self.train.len();
+        if !(1..examples).contains(&count) {
+            return Err(Error::argument("held_out", format!("in 1..{examples}"), count));
         }
-        let (train, test) = order.split_at(order.len() - held_out);
+        let order = permutation(examples, &Key::from_seed(seed, Cipher::Aes256Ctr).derive("held out"));
+        let (train, test) = order.split_at(examples - count);
         (self.train, self.test) = (self.train.select(train), self.train.select(test));
         Ok(self)
     }

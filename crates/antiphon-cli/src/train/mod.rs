@@ -1,0 +1,342 @@
+//! `antiphon train`.
+
+mod run;
+mod show;
+mod statement;
+
+pub use run::{Finished, Job, Place};
+
+use crate::args::only;
+use crate::output::answer;
+use antiphon::error::{Error, Result};
+use antiphon::workload::Cooldown;
+use antiphon::{atomic, file};
+use antiphon_train::data::{self, Name};
+use antiphon_train::design::{Budget, Design, Kind};
+use antiphon_train::task::{Model, Task};
+use antiphon_train::trainer::Settings;
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Train a model privately, with correlated noise
+///
+/// Without arguments: a linear model on handwritten digits that are compiled in, once with the
+/// optimal mechanism and once with independent noise, at the same privacy, five times each.
+///
+/// The examples are shuffled once; every epoch has the same minibatches in the same order. Each
+/// gradient is clipped, the sums get one row of the mechanism's noise per step, and momentum and
+/// cooldown work on what is private already. With --in-workload the mechanism is made for them.
+///
+/// Mechanisms (--mechanism, or several with --compare):
+///   optimal               the best matrix mechanism for the run
+///   tree, tree-optimal    binary trees: online decoder (DP-FTRL), optimal decoder
+///   fft, fft-optimal-decoder
+///   identity              independent noise, same batches, no amplification
+///   dp-sgd                independent noise, Poisson samples, amplification by sampling
+///   dp-sgd-shuffled       as dp-sgd, but with shuffled batches: NOT a valid guarantee
+///   FILE                  a mechanism file for as many steps; it is verified first
+///
+/// Examples:
+///   antiphon train
+///   antiphon train --mechanism optimal --epsilon 2 --picture accuracy
+///   antiphon train --dataset fashion-mnist --compare optimal,tree,identity --epsilon 4 --repeats 5
+///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl
+///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl --resume
+///
+/// Exit status: 0 done, 1 a mechanism does not hold what it claims, 2 bad input.
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct Train {
+    /// digits (compiled in), fashion-mnist or cifar10 (`antiphon data fetch`)
+    #[arg(long, default_value_t = Name::Digits, value_name = "NAME", help_heading = "Task")]
+    dataset: Name,
+    /// Where the files of the data sets are (default: as `antiphon data` says)
+    #[arg(long, value_name = "DIR", help_heading = "Task")]
+    data: Option<PathBuf>,
+    /// The network (default: linear for digits, small for fashion-mnist, cifar10 for cifar10)
+    #[arg(long, value_enum, help_heading = "Task")]
+    model: Option<ModelName>,
+    /// Test on so many training examples instead, which are not trained on: for choosing learning rates
+    #[arg(long, value_name = "N", help_heading = "Task")]
+    held_out: Option<usize>,
+    /// One mechanism: a name from above, or a mechanism file
+    #[arg(long, value_name = "NAME", conflicts_with = "compare", help_heading = "Noise")]
+    mechanism: Option<String>,
+    /// Several, separated by commas: each is trained at the same ε
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Noise")]
+    compare: Vec<String>,
+    /// Repetitions of a mechanism from a formula along the run (default: the best of 1, 2, 5, 10, 20)
+    #[arg(long, value_name = "S", help_heading = "Noise")]
+    stamps: Option<usize>,
+    /// Make the mechanism for momentum and cooldown, instead of plain sums
+    #[arg(long, help_heading = "Noise")]
+    in_workload: bool,
+    /// The ε of (ε, δ)-differential privacy (default: 1 for digits, 4 for fashion-mnist, 8 for cifar10)
+    #[arg(long, value_name = "E", allow_negative_numbers = true, help_heading = "Privacy")]
+    epsilon: Option<f64>,
+    /// The noise multiplier instead
+    #[arg(
+        long,
+        value_name = "Z",
+        allow_negative_numbers = true,
+        conflicts_with = "epsilon",
+        help_heading = "Privacy"
+    )]
+    noise_multiplier: Option<f64>,
+    /// The δ (default: 1e-4 for digits, else 1e-5)
+    #[arg(long, value_name = "D", allow_negative_numbers = true, help_heading = "Privacy")]
+    delta: Option<f64>,
+    /// The norm to which each example's gradient is clipped
+    #[arg(
+        long,
+        value_name = "NORM",
+        default_value_t = 1.0,
+        allow_negative_numbers = true,
+        help_heading = "Privacy"
+    )]
+    clip_norm: f64,
+    #[command(flatten)]
+    training: TrainingArgs,
+    /// Train each mechanism so many times (default: 1; 5 without --mechanism and --compare)
+    #[arg(long, value_name = "R", help_heading = "Runs")]
+    repeats: Option<usize>,
+    /// Keys, order and start from this number, one more for each repetition, instead of the operating system. Who knows or
+    /// guesses it has the noise
+    #[arg(long, value_name = "S", help_heading = "Runs")]
+    seed: Option<u64>,
+    /// Keep the run in this folder, so that --resume can go on with it after a crash
+    #[arg(long, value_name = "DIR", help_heading = "Runs")]
+    checkpoints: Option<PathBuf>,
+    /// Steps between checkpoints (default: an epoch)
+    #[arg(long, value_name = "N", requires = "checkpoints", help_heading = "Runs")]
+    checkpoint_every: Option<usize>,
+    /// Go on with the run in --checkpoints; all other arguments must be as they were
+    #[arg(long, requires = "checkpoints", help_heading = "Runs")]
+    resume: bool,
+    /// Write a line of JSON for every epoch
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    log: Option<PathBuf>,
+    /// Draw the accuracy by step: NAME.svg and NAME.png
+    #[arg(long, value_name = "NAME", help_heading = "Output")]
+    picture: Option<PathBuf>,
+    /// Keep the trained parameters in this file (.safetensors)
+    #[arg(long, short, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+    /// Replace existing files
+    #[arg(long, help_heading = "Output")]
+    force: bool,
+}
+
+/// How the model is trained.
+#[derive(Args, Clone, Copy)]
+#[command(next_help_heading = "Training")]
+pub struct TrainingArgs {
+    /// Passes over the data (default: 20; 10 for fashion-mnist)
+    #[arg(long, value_name = "K")]
+    epochs: Option<usize>,
+    /// Examples in a batch (default: 60 for digits, else 500)
+    #[arg(long, value_name = "N")]
+    batch_size: Option<usize>,
+    /// The learning rate (default: depends on data set and mechanism)
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    learning_rate: Option<f64>,
+    /// Momentum in [0, 1) (default: 0.9 for correlated noise, 0 for independent noise)
+    #[arg(long, value_name = "BETA", allow_negative_numbers = true)]
+    momentum: Option<f64>,
+    /// The learning rate falls linearly to END times its value over the last FRACTION of the steps; 0:1 is none
+    #[arg(long, value_name = "FRACTION:END", default_value = "0.25:0.05")]
+    cooldown: Cooldown,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ModelName {
+    /// One dense layer
+    Linear,
+    /// Two convolutions and a hidden layer, for grey images
+    Small,
+    /// The network of Kairouz et al. 2021, six convolutions
+    Cifar10,
+}
+
+impl ModelName {
+    fn model(self) -> Model {
+        match self {
+            ModelName::Linear => Model::Linear,
+            ModelName::Small => Model::Small,
+            ModelName::Cifar10 => Model::Cifar10,
+        }
+    }
+}
+
+/// What is usual for a data set: epochs, batch size, ε, δ.
+fn usual(name: Name) -> (usize, usize, f64, f64) {
+    match name {
+        Name::Digits => (20, 60, 1.0, 1e-4),
+        Name::FashionMnist => (10, 500, 4.0, 1e-5),
+        Name::Cifar10 => (20, 500, 8.0, 1e-5),
+    }
+}
+
+/// Learning rate and momentum for a data set and a kind of noise. For the digits they were the best of a small grid on a
+/// held-out part of the training examples.
+fn usual_rates(name: Name, correlated: bool, kind: Option<Kind>) -> (f64, f64) {
+    match (name, correlated, kind) {
+        (Name::Digits, false, Some(Kind::Family(_))) => (0.1, 0.0),
+        (Name::Digits, ..) => (0.05, 0.9),
+        (_, true, _) => (0.05, 0.9),
+        (_, false, _) => (0.2, 0.0),
+    }
+}
+
+impl TrainingArgs {
+    /// The settings for a data set and a mechanism.
+    pub fn settings(&self, name: Name, kind: Option<Kind>, clip_norm: f64, in_workload: bool) -> Settings {
+        let (epochs, batch_size, ..) = usual(name);
+        let independent = Some(Kind::Family(antiphon::mechanism::Family::Identity));
+        let correlated = !(kind == independent || matches!(kind, Some(Kind::DpSgd | Kind::ShuffledDpSgd)));
+        let (learning_rate, momentum) = usual_rates(name, correlated, kind);
+        let Cooldown { fraction, end } = self.cooldown;
+        Settings {
+            epochs: self.epochs.unwrap_or(epochs),
+            batch_size: self.batch_size.unwrap_or(batch_size),
+            clip_norm,
+            learning_rate: self.learning_rate.unwrap_or(learning_rate),
+            momentum: self.momentum.unwrap_or(momentum),
+            cooldown: (fraction > 0.0).then_some((fraction, end)),
+            in_workload,
+        }
+    }
+}
+
+impl Train {
+    pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
+        let names = self.mechanisms();
+        let repeats =
+            self.repeats.unwrap_or(if self.mechanism.is_none() && self.compare.is_empty() { 5 } else { 1 });
+        self.check(&names, repeats)?;
+        let task = self.task()?;
+        let budget = match self.noise_multiplier {
+            Some(multiplier) => Budget::NoiseMultiplier(multiplier),
+            None => Budget::Epsilon(self.epsilon.unwrap_or(usual(self.dataset).2)),
+        };
+        let delta = self.delta.unwrap_or(usual(self.dataset).3);
+        let mut jobs = Vec::new();
+        for name in &names {
+            jobs.push(self.job(&task, name, budget, delta)?);
+        }
+        let mut log =
+            self.log.as_deref().map(|path| run::Log::open(path, self.resume, self.force)).transpose()?;
+        let mut finished: Vec<Finished> = Vec::new();
+        for repeat in 0..repeats {
+            for job in &jobs {
+                let seed = self.seed.map(|seed| seed.wrapping_add(repeat as u64));
+                let place = self.checkpoints.as_deref().map(|folder| Place {
+                    folder,
+                    every: self.checkpoint_every,
+                    resume: self.resume,
+                });
+                let table = !json && jobs.len() * repeats == 1;
+                finished.push(job.run(&task, seed, place.as_ref(), log.as_mut(), table)?);
+            }
+        }
+        if let Some(path) = &self.output {
+            run::write_model(path, &finished[0], self.force)?;
+        }
+        let pictures = match &self.picture {
+            Some(name) => show::picture(name, &task, &finished, self.force)?,
+            None => Vec::new(),
+        };
+        let all = show::All {
+            task: &task,
+            jobs: &jobs,
+            finished: &finished,
+            seeded: self.seed.is_some(),
+            pictures,
+        };
+        all.show(json)?;
+        if let Some(path) = self.output.as_ref().filter(|_| !json) {
+            say!("Parameters written to {}.", path.display());
+        }
+        Ok(answer(true))
+    }
+
+    fn mechanisms(&self) -> Vec<String> {
+        match (&self.mechanism, self.compare.is_empty(), self.dataset) {
+            (Some(name), ..) => vec![name.clone()],
+            (None, false, _) => self.compare.clone(),
+            (None, true, Name::Digits) if self.checkpoints.is_none() => {
+                vec!["optimal".into(), "identity".into()]
+            }
+            (None, true, _) => vec!["optimal".into()],
+        }
+    }
+
+    /// What can be known to be wrong before any work.
+    fn check(&self, names: &[String], repeats: usize) -> Result<()> {
+        if !(1..=10_000).contains(&repeats) {
+            return Err(Error::argument("--repeats", "in 1..=10000", repeats));
+        }
+        let several = names.len() * repeats > 1;
+        if several {
+            let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+            only(
+                "more than one run",
+                &[("--checkpoints", path(&self.checkpoints)), ("--output", path(&self.output))],
+            )?;
+        }
+        if self.checkpoint_every == Some(0) {
+            return Err(Error::argument("--checkpoint-every", "at least 1", 0));
+        }
+        for path in self.output.iter() {
+            atomic::check(path, self.force)?;
+        }
+        for name in names {
+            if !Path::new(name).is_file() {
+                name.parse::<Kind>()?;
+            }
+        }
+        if let Some(name) = &self.picture {
+            for ending in ["svg", "png"] {
+                atomic::check(&name.with_extension(ending), self.force)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn task(&self) -> Result<Task> {
+        let folder = match &self.data {
+            Some(folder) => folder.clone(),
+            None if self.dataset == Name::Digits => PathBuf::new(),
+            None => data::default_folder()?,
+        };
+        let dataset = data::load(self.dataset, &folder)?;
+        let model = self.model.map_or(Model::usual(self.dataset), ModelName::model);
+        let task = Task::new(dataset, model)?;
+        match self.held_out {
+            Some(count) => task.with_held_out(HELD_OUT_SEED, count),
+            None => Ok(task),
+        }
+    }
+
+    fn job(&self, task: &Task, name: &str, budget: Budget, delta: f64) -> Result<Job> {
+        let path = Path::new(name);
+        let kind = if path.is_file() { None } else { Some(name.parse::<Kind>()?) };
+        let settings = self.training.settings(self.dataset, kind, self.clip_norm, self.in_workload);
+        settings.check(task.train.len())?;
+        let design = match kind {
+            Some(kind) => run::design(kind, self.stamps, task, &settings)?,
+            None => {
+                only("a mechanism file", &[("--stamps", self.stamps)])?;
+                let mechanism = file::read(path)?;
+                let shown = path.file_name().map_or(name.into(), |name| name.to_string_lossy().into_owned());
+                crate::progress::busy("verifying", || Design::of(shown, mechanism))?
+            }
+        };
+        let privacy = crate::progress::busy("accounting", || design.privacy(budget, delta))?;
+        Ok(Job { design, settings, privacy })
+    }
+}
+
+/// Which training examples are held out does not depend on the run.
+const HELD_OUT_SEED: u64 = 0;

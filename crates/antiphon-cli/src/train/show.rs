@@ -1,0 +1,201 @@
+//! The runs that were made, side by side.
+
+use super::run::Finished;
+use super::statement::INVALID;
+use crate::chart::{self, Lines, Picture, Series};
+use crate::output::{print_json, short_bound, wrapped};
+use antiphon_train::summary::Summary;
+use antiphon_train::task::Task;
+use std::path::{Path, PathBuf};
+
+/// Everything that was done.
+pub struct All<'a> {
+    pub task: &'a Task,
+    pub finished: &'a [Finished],
+    pub seeded: bool,
+    pub pictures: Vec<PathBuf>,
+}
+
+/// The runs of every mechanism, in the order of the first ones.
+pub fn by_mechanism(finished: &[Finished]) -> Vec<(&str, Vec<&Finished>)> {
+    let mut groups: Vec<(&str, Vec<&Finished>)> = Vec::new();
+    for run in finished {
+        match groups.iter_mut().find(|(name, _)| *name == run.mechanism) {
+            Some((_, runs)) => runs.push(run),
+            None => groups.push((&run.mechanism, vec![run])),
+        }
+    }
+    groups
+}
+
+fn accuracies(runs: &[&Finished]) -> Summary {
+    Summary::of(&runs.iter().map(|run| run.accuracy()).collect::<Vec<f64>>())
+}
+
+impl All<'_> {
+    pub fn show(&self, json: bool) -> anyhow::Result<()> {
+        if self.seeded {
+            eprintln!("antiphon: a seeded run is not private against anyone who knows or guesses the seed");
+        }
+        if json { self.print_json() } else { self.print() }
+    }
+
+    fn print_json(&self) -> anyhow::Result<()> {
+        let runs: Vec<serde_json::Value> = self.finished.iter().map(run_json).collect();
+        let groups = by_mechanism(self.finished);
+        let summaries: Vec<serde_json::Value> = groups
+            .iter()
+            .map(|(name, runs)| {
+                let Summary { mean, interval } = accuracies(runs);
+                serde_json::json!({ "mechanism": name, "runs": runs.len(), "accuracy": mean, "interval": interval })
+            })
+            .collect();
+        print_json(&serde_json::json!({
+            "dataset": self.task.name.as_str(),
+            "model": self.task.model.name(),
+            "parameters": self.task.network().parameters(),
+            "train_examples": self.task.train.len(),
+            "test_examples": self.task.test.len(),
+            "runs": runs,
+            "summary": summaries,
+            "statement": self.statement().join(" "),
+            "pictures": self.pictures,
+        }))
+    }
+
+    fn print(&self) -> anyhow::Result<()> {
+        let task = self.task;
+        say!(
+            "{}: {} model, {} parameters; {} training examples, {} to test on",
+            task.name,
+            task.model.name(),
+            task.network().parameters(),
+            task.train.len(),
+            task.test.len()
+        );
+        let groups = by_mechanism(self.finished);
+        let repeats = self.finished.len() / groups.len();
+        let heads =
+            ["mechanism", "test accuracy", "ε", "noise multiplier", "learning rate", "momentum", "seconds"];
+        let mut rows = vec![heads.map(String::from)];
+        for (name, runs) in &groups {
+            let Summary { mean, interval } = accuracies(runs);
+            let interval = interval
+                .map_or(String::new(), |[low, high]| format!(" [{:.2}, {:.2}]", 100.0 * low, 100.0 * high));
+            let first = runs[0];
+            let valid = if first.privacy.valid { "" } else { " *" };
+            rows.push([
+                (*name).to_string(),
+                format!("{:.2}%{interval}", 100.0 * mean),
+                format!("{}{valid}", short_bound(first.privacy.epsilon, true)),
+                short_bound(first.privacy.noise_multiplier, false),
+                first.settings.learning_rate.to_string(),
+                first.settings.momentum.to_string(),
+                format!("{:.1}", runs.iter().map(|run| run.seconds).sum::<f64>() / runs.len() as f64),
+            ]);
+        }
+        print_table(&rows);
+        if self.finished.iter().any(|run| !run.privacy.valid) {
+            say!("  * {INVALID}");
+        }
+        if repeats > 1 {
+            say!("  Means of {repeats} runs each, with 95% bootstrap intervals.");
+        }
+        if let [(best, first), .., (last, others)] = groups.as_slice() {
+            let gain = accuracies(first).mean - accuracies(others).mean;
+            if gain > 0.0 {
+                say!("  {best} gains {:.1} points over {last} at the same ε.", 100.0 * gain);
+            }
+        }
+        say!("");
+        for sentence in self.statement() {
+            for line in wrapped(&sentence, 100) {
+                say!("{line}");
+            }
+        }
+        for path in &self.pictures {
+            say!("Wrote {}.", path.display());
+        }
+        Ok(())
+    }
+
+    /// That of the first mechanism, and what follows from there being several runs.
+    fn statement(&self) -> Vec<String> {
+        let mut sentences = self.finished[0].statement.clone();
+        if self.finished.len() > 1 {
+            let others: Vec<String> = by_mechanism(self.finished)
+                .iter()
+                .skip(1)
+                .map(|(name, runs)| {
+                    let valid = if runs[0].privacy.valid { String::new() } else { format!(", {INVALID}") };
+                    format!("{name}: ε = {}{valid}", short_bound(runs[0].privacy.epsilon, true))
+                })
+                .collect();
+            let also = if others.is_empty() { String::new() } else { format!(" ({})", others.join("; ")) };
+            sentences.push(format!(
+                "This is said of each run by itself{also}. {} runs were made on the same data; releasing more than one of them \
+                 costs more.",
+                self.finished.len()
+            ));
+        }
+        sentences
+    }
+}
+
+/// One run as JSON.
+pub fn run_json(run: &Finished) -> serde_json::Value {
+    serde_json::json!({
+        "mechanism": run.mechanism,
+        "accuracy": run.accuracy(),
+        "epsilon": run.privacy.epsilon,
+        "delta": run.privacy.delta,
+        "valid": run.privacy.valid,
+        "noise_multiplier": run.privacy.noise_multiplier,
+        "stddev": run.description.stddev,
+        "steps": run.state.step,
+        "seconds": run.seconds,
+        "seed": run.seed,
+        "settings": run.settings,
+        "epochs": run.state.epochs,
+    })
+}
+
+/// Columns of words: the first to the left, the others to the right.
+fn print_table<const N: usize>(rows: &[[String; N]]) {
+    let width = |j: usize| rows.iter().map(|row| row[j].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    for row in rows {
+        let mut line = format!("  {:<1$}", row[0], widths[0]);
+        for j in 1..N {
+            line.push_str(&format!("  {:>1$}", row[j], widths[j]));
+        }
+        say!("{line}");
+    }
+}
+
+/// Accuracy by step, the mean of the runs of each mechanism.
+pub fn picture(name: &Path, task: &Task, finished: &[Finished], force: bool) -> anyhow::Result<Vec<PathBuf>> {
+    let series = by_mechanism(finished)
+        .into_iter()
+        .map(|(name, runs)| {
+            let epochs = runs[0].state.epochs.len();
+            let mean = |i: usize| {
+                runs.iter().map(|run| run.state.epochs[i].test.accuracy).sum::<f64>() / runs.len() as f64
+            };
+            let points =
+                (0..epochs).map(|i| (runs[0].state.epochs[i].step as f64, 100.0 * mean(i))).collect();
+            Series { name: name.to_string(), points, marker: true }
+        })
+        .collect();
+    let privacy = &finished[0].privacy;
+    let lines = Lines {
+        title: format!("{}, ε = {:.3}, δ = {:e}", task.name, privacy.epsilon, privacy.delta),
+        x_label: "step".into(),
+        y_label: "test accuracy, %".into(),
+        series,
+        ..Lines::default()
+    };
+    let folder = name.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let stem = name.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(chart::write(folder, &stem, &Picture::Lines(lines), force)?.to_vec())
+}
