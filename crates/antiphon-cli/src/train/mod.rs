@@ -247,13 +247,7 @@ impl Train {
             Some(name) => show::picture(name, &task, &finished, self.force)?,
             None => Vec::new(),
         };
-        let all = show::All {
-            task: &task,
-            jobs: &jobs,
-            finished: &finished,
-            seeded: self.seed.is_some(),
-            pictures,
-        };
+        let all = show::All { task: &task, finished: &finished, seeded: self.seed.is_some(), pictures };
         all.show(json)?;
         if let Some(path) = self.output.as_ref().filter(|_| !json) {
             say!("Parameters written to {}.", path.display());
