@@ -4,7 +4,7 @@
 //! its file proves how far it is from the best.
 
 use crate::error::{Error, Result};
-use crate::linalg::dense::{self, Matrix};
+use crate::linalg::dense::{Matrix, from_fn};
 use crate::mechanism::stamp::{self, Shared};
 use crate::mechanism::{
     Certificate, Claims, DenseFactorization, Factorization, Mechanism, Noise, NoisingMatrix, Stamped,
@@ -56,8 +56,23 @@ pub fn single_epoch(
 ) -> Result<Mechanism> {
     check_dense(schema.steps())?;
     stamp::check(schema.steps(), stamps)?;
-    let (certificate, lower_bound) = certificate(schema, workload, gap, observer)?;
     let (_, noising) = single_epoch_factorization(schema.steps(), stamps, workload, gap, observer)?;
+    dense(noising, schema, workload, gap, observer)
+}
+
+/// Any noising matrix as a mechanism, with the figures that it has under a schema and the certificate of the optimum.
+pub fn dense(
+    noising: NoisingMatrix,
+    schema: &Schema,
+    workload: &Workload,
+    gap: f64,
+    observer: Observer<'_>,
+) -> Result<Mechanism> {
+    if noising.steps() != schema.steps() {
+        let allowed = format!("of {} steps, as the schema has", schema.steps());
+        return Err(Error::argument("the noising matrix", allowed, noising.steps()));
+    }
+    let (certificate, lower_bound) = certificate(schema, workload, gap, observer)?;
     let found = noising.sensitivity(schema)?;
     // Up: whoever inverts the stored matrix in another way gets another residual and must still find the claim true.
     let sensitivity = found.sensitivity.upper * (1.0 + ALLOWANCE + 4.0 * found.residual);
@@ -112,7 +127,7 @@ pub fn single_epoch_stamp(
     check_dense(length)?;
     let part = match workload {
         Workload::Training(training) => Workload::Training(training.part(0, length)),
-        Workload::Dense(a) => Workload::dense(dense::from_fn(length, length, |i, j| a[(i, j)]))?,
+        Workload::Dense(a) => Workload::dense(from_fn(length, length, |i, j| a[(i, j)]))?,
     };
     let params = Params { gap, ..Params::default() };
     match optimize::optimize(&Schema::single(length)?, &part, &params, observer)?.mechanism.noise {

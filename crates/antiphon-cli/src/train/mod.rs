@@ -4,7 +4,7 @@ mod run;
 mod show;
 mod statement;
 
-pub use run::{Finished, Job, Place};
+pub use run::{Finished, Job, Place, design};
 
 use crate::args::only;
 use crate::output::answer;
@@ -186,6 +186,14 @@ fn usual_rates(name: Name, correlated: bool, kind: Option<Kind>) -> (f64, f64) {
         (Name::Digits, ..) => (0.05, 0.9),
         (_, true, _) => (0.05, 0.9),
         (_, false, _) => (0.2, 0.0),
+    }
+}
+
+impl Default for TrainingArgs {
+    /// What holds where nothing is said.
+    fn default() -> Self {
+        let cooldown = Cooldown { fraction: 0.25, end: 0.05 };
+        TrainingArgs { epochs: None, batch_size: None, learning_rate: None, momentum: None, cooldown }
     }
 }
 

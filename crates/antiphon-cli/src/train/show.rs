@@ -3,6 +3,7 @@
 use super::run::Finished;
 use super::statement::INVALID;
 use crate::chart::{self, Lines, Picture, Series};
+use crate::compare::table;
 use crate::output::{print_json, short_bound, wrapped};
 use antiphon_train::summary::Summary;
 use antiphon_train::task::Task;
@@ -76,8 +77,8 @@ impl All<'_> {
         let groups = by_mechanism(self.finished);
         let repeats = self.finished.len() / groups.len();
         let heads =
-            ["mechanism", "test accuracy", "ε", "noise multiplier", "learning rate", "momentum", "seconds"];
-        let mut rows = vec![heads.map(String::from)];
+            ["  mechanism", "test accuracy", "ε", "noise multiplier", "learning rate", "momentum", "seconds"];
+        let mut rows = Vec::new();
         for (name, runs) in &groups {
             let Summary { mean, interval } = accuracies(runs);
             let interval = interval
@@ -85,7 +86,7 @@ impl All<'_> {
             let first = runs[0];
             let valid = if first.privacy.valid { "" } else { " *" };
             rows.push([
-                (*name).to_string(),
+                format!("  {name}"),
                 format!("{:.2}%{interval}", 100.0 * mean),
                 format!("{}{valid}", short_bound(first.privacy.epsilon, true)),
                 short_bound(first.privacy.noise_multiplier, false),
@@ -94,7 +95,7 @@ impl All<'_> {
                 format!("{:.1}", runs.iter().map(|run| run.seconds).sum::<f64>() / runs.len() as f64),
             ]);
         }
-        print_table(&rows);
+        table(&heads.map(String::from), &rows);
         if self.finished.iter().any(|run| !run.privacy.valid) {
             say!("  * {INVALID}");
         }
@@ -158,19 +159,6 @@ pub fn run_json(run: &Finished) -> serde_json::Value {
         "settings": run.settings,
         "epochs": run.state.epochs,
     })
-}
-
-/// Columns of words: the first to the left, the others to the right.
-fn print_table<const N: usize>(rows: &[[String; N]]) {
-    let width = |j: usize| rows.iter().map(|row| row[j].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    for row in rows {
-        let mut line = format!("  {:<1$}", row[0], widths[0]);
-        for j in 1..N {
-            line.push_str(&format!("  {:>1$}", row[j], widths[j]));
-        }
-        say!("{line}");
-    }
 }
 
 /// Accuracy by step, the mean of the runs of each mechanism.
