@@ -111,9 +111,9 @@ fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64) -> usize {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Mostly in the middle of steps and writes, with a step of about a millisecond.
+        // While the mechanism is made, in the middle of steps and of writes; later each time, so that it ends.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_millis(60 + (state >> 33) % 120));
+        std::thread::sleep(Duration::from_millis(60 + (state >> 33) % (120 + 30 * kills as u64)));
         if child.try_wait().unwrap().is_some_and(|status| status.success()) {
             return kills;
         }
