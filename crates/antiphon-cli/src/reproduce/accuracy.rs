@@ -8,7 +8,7 @@
 use super::{GAP, Pictures, factorization};
 use crate::chart::{Lines, Picture, Series};
 use crate::compare::table;
-use crate::output::{answer, print_json, program, quoted, short_bound};
+use crate::output::{answer, print_json, quoted, short_bound};
 use crate::progress::busy;
 use crate::train::{self, Finished, Job, Place, TrainingArgs};
 use antiphon::error::{Error, Result};
@@ -313,7 +313,6 @@ impl Kept {
 }
 
 fn record(run: &Finished, id: String, seed: u64, target_epsilon: f64, held_out: bool) -> Record {
-    let words: Vec<String> = std::env::args_os().skip(1).map(|word| quoted(&word)).collect();
     Record {
         run: id,
         seed,
@@ -329,9 +328,25 @@ fn record(run: &Finished, id: String, seed: u64, target_epsilon: f64, held_out: 
         steps: run.state.step,
         seconds: run.seconds,
         curve: run.state.epochs.iter().map(|epoch| (epoch.step, epoch.test.accuracy)).collect(),
-        command: format!("{} {}", program(), words.join(" ")),
+        command: command(std::env::args_os()),
         version: env!("CARGO_PKG_VERSION").into(),
     }
+}
+
+/// The command without its folders, which say nothing about the result.
+fn command(words: impl IntoIterator<Item = std::ffi::OsString>) -> String {
+    let folder = |word: &str| ["--data", "--output", "-o"].iter().any(|flag| word == *flag);
+    let with_folder = |word: &str| word.starts_with("--data=") || word.starts_with("--output=");
+    let mut kept = vec!["antiphon".to_string()];
+    let mut words = words.into_iter().skip(1).map(|word| quoted(&word));
+    while let Some(word) = words.next() {
+        if folder(&word) {
+            words.next();
+        } else if !with_folder(&word) {
+            kept.push(word);
+        }
+    }
+    kept.join(" ")
 }
 
 fn print(name: Name, rows: &[Row]) {
@@ -382,4 +397,16 @@ fn picture(name: Name, rows: &[Row]) -> Lines {
     };
     let x_label = if several { "ε" } else { "step" };
     Lines { title, x_label: x_label.into(), y_label: "test accuracy, %".into(), series, ..Lines::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_kept_without_folders() {
+        let words = "antiphon reproduce cifar10 --data /a --epsilon 2,8 --output=b --repeats 3 -o c --force";
+        let kept = command(words.split(' ').map(Into::into));
+        assert_eq!(kept, "antiphon reproduce cifar10 --epsilon 2,8 --repeats 3 --force");
+    }
 }
