@@ -31,8 +31,10 @@ use std::process::ExitCode;
 ///
 /// `compare` sets it beside all other mechanisms; `plan` recommends one for your model and memory;
 /// `account` says how much noise a privacy level needs, or how private a run is; `noise` draws it.
+/// `train` does all of this, for a small model on data that are compiled in or a larger one.
 ///
 /// First steps:
+///   antiphon train
 ///   antiphon compare --epochs 20 --steps-per-epoch 100
 ///   antiphon optimize --epochs 20 --steps-per-epoch 100
 ///   antiphon optimize --epochs 20 --steps-per-epoch 100 --output mechanism.safetensors
@@ -53,6 +55,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Train(train::Train),
     Optimize(optimize::Optimize),
     Make(make::Make),
     Compare(compare::Compare),
@@ -62,7 +65,6 @@ enum Command {
     Sensitivity(sensitivity::SensitivityCommand),
     Noise(noise::Noise),
     Export(export::Export),
-    Train(train::Train),
     Data(data::Data),
     Reproduce(reproduce::Reproduce),
 }
