@@ -67,6 +67,10 @@ impl Job<'_> {
         let found = self.find(&partial, &noted)?;
         let resumed_at = found.filter(|next| *next > note.next);
         note.next = resumed_at.unwrap_or(note.next);
+        if found.is_none() {
+            // First: a note of the file that was there before must not speak for the zeros of the new one.
+            remove_if_there(&noted)?;
+        }
         let file = self.open(&partial, found.is_none()).map_err(io)?;
         if found.is_none() {
             write_note(&noted, &note)?;
@@ -92,7 +96,7 @@ impl Job<'_> {
         drop(file);
         atomic::check(self.output, self.force)?;
         fs::rename(&partial, self.output).map_err(io)?;
-        fs::remove_file(&noted).map_err(|source| Error::Io { path: noted, source })?;
+        remove_if_there(&noted)?;
         Ok(Done { resumed_at, seconds: start.elapsed().as_secs_f64() })
     }
 
@@ -149,6 +153,13 @@ impl Job<'_> {
         let file = options.open(partial)?;
         file.set_len(self.table.bytes().ok_or(std::io::ErrorKind::FileTooLarge)?)?;
         Ok(file)
+    }
+}
+
+fn remove_if_there(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(Error::Io { path: path.into(), source }),
+        _ => Ok(()),
     }
 }
 
