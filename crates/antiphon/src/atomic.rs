@@ -29,9 +29,8 @@ pub fn write(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Res
     let resolved = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let path = resolved.as_path();
     let exists = || Error::File { path: path.into(), reason: "exists; use --force to replace it".into() };
-    let sibling = sibling(path);
     let io = |source| Error::Io { path: path.into(), source };
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&sibling).map_err(io)?;
+    let (mut file, sibling) = create_sibling(path).map_err(io)?;
     let guard = Removed(&sibling);
     fill(&mut file).map_err(io)?;
     file.sync_all().map_err(io)?;
@@ -47,6 +46,17 @@ pub fn write(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Res
     }
     drop(guard);
     Ok(())
+}
+
+/// A sibling that nobody has. What a killed process left behind is passed over: in a container the next one has its number again.
+fn create_sibling(path: &Path) -> io::Result<(File, PathBuf)> {
+    loop {
+        let sibling = sibling(path);
+        match OpenOptions::new().write(true).create_new(true).open(&sibling) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            file => return Ok((file?, sibling)),
+        }
+    }
 }
 
 fn sibling(path: &Path) -> PathBuf {
@@ -86,5 +96,17 @@ mod tests {
         write(&path, true, |file| file.write_all(b"new")).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_killed_process_with_the_same_number_left_is_no_obstacle() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("y");
+        // Whatever other tests have counted meanwhile.
+        for count in 0..1000 {
+            fs::write(path.with_file_name(format!(".y.{}-{count}.partial", std::process::id())), "").unwrap();
+        }
+        write(&path, false, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     }
 }
