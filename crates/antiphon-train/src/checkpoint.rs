@@ -39,6 +39,15 @@ struct Bound {
     key_fingerprint: Option<String>,
 }
 
+impl Bound {
+    /// The SHA-256 of all of it, in hexadecimal. The description alone is not enough: another seed or key is another order of the
+    /// examples and other noise, and no ε was computed for a run that changes them midway.
+    fn id(&self) -> String {
+        let text = serde_json::to_string(self).expect("plain fields");
+        Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 /// What is beside the numbers of a checkpoint.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -142,7 +151,7 @@ impl Folder {
         if entry("sha256") != checksum(entry("progress"), a, b) {
             return Err(damaged(&"its checksum is another"));
         }
-        if (entry("run"), entry("noise")) != (&self.run.description.id(), noise_id) {
+        if (entry("run"), entry("noise")) != (&self.run.id(), noise_id) {
             return Err(refuse("belongs to another run, or to another version of its mechanism".into()));
         }
         let Progress { step, epochs, running } =
@@ -157,7 +166,7 @@ impl Folder {
         let progress = serde_json::to_string(&progress).expect("plain fields");
         let sum = checksum(&progress, &parameters, &velocity);
         let about = [
-            ("run", self.run.description.id()),
+            ("run", self.run.id()),
             ("noise", noise_id.to_string()),
             ("progress", progress),
             ("sha256", sum),
