@@ -14,6 +14,7 @@ use crate::design::{Design, Privacy};
 use crate::guard::Guard;
 use crate::secrets::Secrets;
 use crate::task::{Score, Task};
+use antiphon::accounting::calibrate::Run;
 use antiphon::noise::Rows;
 use antiphon::workload::{Cooldown, Workload};
 use antiphon::{Error, Result};
@@ -187,7 +188,15 @@ impl<'a> Trainer<'a> {
             return Err(Error::argument("mechanism", allowed, format!("{} steps", design.steps)));
         }
         let batches = if design.poisson {
-            Batches::poisson(examples, settings.batch_size as f64 / examples as f64, &secrets.sampling)
+            let rate = settings.batch_size as f64 / examples as f64;
+            match design.run {
+                Run::Sampled { sampling_rate, .. } if rate <= sampling_rate => {}
+                _ => {
+                    let allowed = format!("accounted for with a sampling rate of at least {rate}");
+                    return Err(Error::argument("mechanism", allowed, format!("{:?}", design.run)));
+                }
+            }
+            Batches::poisson(examples, rate, &secrets.sampling)
         } else {
             Batches::fixed_order(examples, settings.batch_size, &secrets.order)
         };

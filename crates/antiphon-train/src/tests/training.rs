@@ -178,11 +178,26 @@ fn a_folder_takes_one_run_and_its_key_no_other() {
     std::fs::copy(path.join("key.json"), lonely.join("key.json")).unwrap();
     assert!(refused(Folder::create(&lonely, &description, None)).contains("must not serve twice"));
     let third = folder.path().join("third");
-    Folder::create(&third, &description, None).unwrap();
+    let (other, _) = Folder::create(&third, &description, None).unwrap();
+    // The same run with another key is another run: half of each would have two orders of the examples.
+    kept.save(trainer.state(), trainer.noise_id()).unwrap();
+    std::fs::copy(&file, third.join("checkpoint.safetensors")).unwrap();
+    let text = other.load(trainer.noise_id()).unwrap_err().to_string();
+    assert!(text.contains("belongs to another run"), "{text}");
     std::fs::copy(third.join("key.json"), path.join("key.json")).unwrap();
     assert!(refused(Folder::open(&path, &description, None)).contains("the key of another run"));
     kept.finish().unwrap();
     assert!(refused(Folder::open(&path, &description, None)).contains("is a run that is over"));
+}
+
+/// 102 instead of 100 examples make as many steps, but a larger rate than the one that was accounted for.
+#[test]
+fn a_larger_sampling_rate_than_the_accounted_one_is_refused() {
+    let run = Run::new("dp-sgd", 4.0);
+    let settings = Settings { batch_size: 102, ..run.settings };
+    let secrets = Secrets::from_seed(1, "");
+    let result = Trainer::new(&run.task, &run.design, &settings, &run.privacy, &secrets, 0);
+    assert!(result.err().unwrap().to_string().contains("sampling rate"));
 }
 
 #[test]
