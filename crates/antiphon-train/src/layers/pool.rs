@@ -65,6 +65,21 @@ impl Pool {
                 }
             }
         });
+        self.clear_rest(gradient);
+    }
+
+    /// Zero where a last odd row or column is left out. Activations work in place, so what an example left there (not a number,
+    /// perhaps) would be multiplied on for the next one.
+    fn clear_rest<T: Real>(self, gradient: &mut [T]) {
+        let Image { height, width, channels } = self.input;
+        let rows = height / 2 * 2..height;
+        for at in rows.map(|y| self.input.at(y, 0)) {
+            gradient[at..at + width * channels].fill(T::default());
+        }
+        let columns = width / 2 * 2..width;
+        for at in columns.flat_map(|x| (0..height).map(move |y| self.input.at(y, x))) {
+            gradient[at..at + channels].fill(T::default());
+        }
     }
 }
 

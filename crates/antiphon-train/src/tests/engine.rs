@@ -177,3 +177,27 @@ fn parameters_to_start_from() {
     assert!(weights.iter().all(|x| x.abs() <= bound) && biases.iter().all(|x| *x == 0.0));
     assert!((square / f64::from(bound * bound / 3.0) - 1.0).abs() < 0.05);
 }
+
+/// An example that is not finite must not leave anything behind for the next one in its place: pooling leaves out an odd last row, whose
+/// gradients nobody writes, and tanh multiplies them by what may be no number.
+#[test]
+fn an_example_that_is_not_finite_changes_no_other() {
+    use crate::layers::activation::Activation;
+    let network = Network::new(Image::new(5, 5, 1)).conv(1).then(Activation::Tanh).pool().dense(2);
+    let mut parameters = vec![0.1f32; network.parameters()];
+    (parameters[0], parameters[1]) = (1e38, -1e38);
+    // The first has pixels that are infinite, the others are small.
+    let inputs: Vec<f32> =
+        (0..75).map(|i| if i < 25 { f32::INFINITY } else { 1e-38 * (i % 7) as f32 }).collect();
+    let sum = |examples: &[usize]| {
+        let mut sum = vec![0.0; network.parameters()];
+        let batch = Batch { inputs: &inputs, labels: &[0, 1, 0], examples };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let totals = pool.install(|| network.clipped_sum(&parameters, batch, 1.0, &mut sum)).unwrap();
+        (totals.not_finite, sum)
+    };
+    let (bad, with) = sum(&[0, 1, 1, 1, 2]);
+    let (good, without) = sum(&[1, 1, 1, 2]);
+    assert_eq!((bad, good), (1, 0));
+    assert_eq!(with, without);
+}
