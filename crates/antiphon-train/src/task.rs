@@ -53,6 +53,8 @@ pub struct Task {
     pub train: Images,
     /// For the accuracy.
     pub test: Images,
+    /// Whether the test images are training images that were held out, and private too.
+    pub held_out: bool,
     /// Which network.
     pub model: Model,
     network: Network,
@@ -84,7 +86,14 @@ impl Task {
                 return Err(Error::argument("model", allowed, model.name()));
             }
         };
-        Ok(Task { name: dataset.name, train: dataset.train, test: dataset.test, model, network })
+        Ok(Task {
+            name: dataset.name,
+            train: dataset.train,
+            test: dataset.test,
+            held_out: false,
+            model,
+            network,
+        })
     }
 
     /// Tests on a part of the training images instead, and trains on the others: for choosing learning rates. Which ones, a seed
@@ -97,6 +106,7 @@ impl Task {
         let order = permutation(examples, &Key::from_seed(seed, Cipher::Aes256Ctr).derive("held out"));
         let (train, test) = order.split_at(examples - count);
         (self.train, self.test) = (self.train.select(train), self.train.select(test));
+        self.held_out = true;
         Ok(self)
     }
 

@@ -255,6 +255,7 @@ impl Train {
             Some(name) => show::picture(name, &task, &finished, self.force)?,
             None => Vec::new(),
         };
+        finished.iter().try_for_each(Finished::close)?;
         let all = show::All { task: &task, finished: &finished, seeded: self.seed.is_some(), pictures };
         all.show(json)?;
         if let Some(path) = self.output.as_ref().filter(|_| !json) {

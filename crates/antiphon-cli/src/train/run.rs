@@ -43,9 +43,15 @@ pub struct Finished {
     pub seconds: f64,
     pub state: State,
     pub statement: Vec<String>,
+    folder: Option<Folder>,
 }
 
 impl Finished {
+    /// Ends the run, when all that was asked for is written: its key is removed, and nothing can be asked for any more.
+    pub fn close(&self) -> Result<()> {
+        self.folder.as_ref().map_or(Ok(()), Folder::finish)
+    }
+
     /// At the end.
     pub fn accuracy(&self) -> f64 {
         self.state.epochs.last().map_or(0.0, |epoch| epoch.test.accuracy)
@@ -137,9 +143,6 @@ impl Job {
                 }
             }
         }
-        if let Some(folder) = &folder {
-            folder.finish()?;
-        }
         bar.finish_and_clear();
         Ok(Finished {
             mechanism: design.name.clone(),
@@ -148,8 +151,9 @@ impl Job {
             seed,
             seconds: start.elapsed().as_secs_f64(),
             state: trainer.state().clone(),
-            statement: statement::of(design, settings, privacy, task.train.len()),
+            statement: statement::of(design, settings, privacy, task, seed.is_some()),
             description,
+            folder,
         })
     }
 }

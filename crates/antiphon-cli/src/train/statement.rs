@@ -2,13 +2,19 @@
 
 use crate::output::short_bound;
 use antiphon_train::design::{Design, Privacy};
+use antiphon_train::task::Task;
 use antiphon_train::trainer::Settings;
 
 /// The label of figures that hold for no run that was made.
 pub const INVALID: &str = "not a valid guarantee";
 
+/// What is said of keys that come from a seed.
+const SEEDED: &str =
+    "The key comes from a seed: none of this holds against anyone who knows or guesses the seed.";
+
 /// The statement, one sentence or two per matter.
-pub fn of(design: &Design, settings: &Settings, privacy: &Privacy, examples: usize) -> Vec<String> {
+pub fn of(design: &Design, settings: &Settings, privacy: &Privacy, task: &Task, seeded: bool) -> Vec<String> {
+    let examples = task.train.len();
     let Privacy { epsilon, delta, noise_multiplier, .. } = privacy;
     let figures = format!("ε = {} and δ = {delta:e}", short_bound(*epsilon, true));
     let mut sentences = Vec::new();
@@ -51,10 +57,13 @@ pub fn of(design: &Design, settings: &Settings, privacy: &Privacy, examples: usi
             INVALID.to_uppercase()
         )),
     }
-    sentences.push(
+    if seeded {
+        sentences.push(SEEDED.into());
+    }
+    let accuracy = if task.held_out { ", and the accuracy on held-out examples" } else { "" };
+    sentences.push(format!(
         "Not covered: hyper-parameters that were tuned on the private data, other runs on them, and the training loss and \
-         clipped part that are shown here."
-            .into(),
-    );
+         clipped part that are shown here{accuracy}."
+    ));
     sentences
 }
