@@ -291,6 +291,14 @@ impl Train {
         if self.checkpoint_every == Some(0) {
             return Err(Error::argument("--checkpoint-every", "at least 1", 0));
         }
+        // Before a log is begun anew for it.
+        if let Some(folder) = self.checkpoints.as_ref().filter(|folder| folder.join("run.json").exists())
+            && !self.resume
+        {
+            let reason =
+                "has a run already: use --resume to go on with it, or another folder for a new one".into();
+            return Err(Error::File { path: folder.clone(), reason });
+        }
         for path in self.output.iter() {
             atomic::check(path, self.force)?;
         }

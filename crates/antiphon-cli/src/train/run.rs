@@ -128,19 +128,20 @@ impl Job {
             let epoch = trainer.step()?;
             bar.inc(1);
             let step = trainer.state().step;
-            if let Some(folder) = &folder
-                && (step.is_multiple_of(every) || step == steps)
-            {
-                folder.save(trainer.state(), trainer.noise_id())?;
-            }
             if let Some(epoch) = epoch {
                 bar_message(Some(&epoch));
                 if table {
                     bar.suspend(|| line(&epoch));
                 }
+                // Before the checkpoint: what a kill in between writes again is recognized, what it lost would be missing.
                 if let Some(log) = &mut log {
                     log.epoch(&description, seed, &epoch, start.elapsed().as_secs_f64())?;
                 }
+            }
+            if let Some(folder) = &folder
+                && (step.is_multiple_of(every) || step == steps)
+            {
+                folder.save(trainer.state(), trainer.noise_id())?;
             }
         }
         bar.finish_and_clear();
@@ -177,6 +178,8 @@ fn line(epoch: &Epoch) {
 pub struct Log {
     file: File,
     path: PathBuf,
+    /// The last epoch that is there already, where a run goes on.
+    last: usize,
 }
 
 impl Log {
@@ -188,10 +191,21 @@ impl Log {
         let mut options = OpenOptions::new();
         options.create(true).append(resume).write(true).truncate(!resume);
         let io = |source| Error::Io { path: path.into(), source };
-        Ok(Log { file: options.open(path).map_err(io)?, path: path.into() })
+        let mut file = options.open(path).map_err(io)?;
+        let text = if resume { std::fs::read_to_string(path).map_err(io)? } else { String::new() };
+        let epoch = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["epoch"].as_u64();
+        let last = text.lines().filter_map(epoch).max().unwrap_or(0) as usize;
+        // A line that was cut off stays alone.
+        if !text.is_empty() && !text.ends_with('\n') {
+            writeln!(file).map_err(io)?;
+        }
+        Ok(Log { file, path: path.into(), last })
     }
 
     fn epoch(&mut self, run: &Description, seed: Option<u64>, epoch: &Epoch, seconds: f64) -> Result<()> {
+        if epoch.epoch <= self.last {
+            return Ok(());
+        }
         let line = serde_json::json!({
             "run": run.id(),
             "mechanism": run.mechanism.0,
