@@ -139,22 +139,20 @@ impl Noise {
         if let Some(path) = &self.output {
             atomic::check(path, self.force)?;
         }
-        let Some(stddev) = self.stddev(&mechanism)? else {
+        let Some(stddev) = self.stddev(&mechanism, json)? else {
             return Ok(answer(false));
         };
-        // The margin for rounded weights takes a while for long mechanisms.
-        let table = |key: &Key| {
-            busy("preparing", || Table::new(&mechanism, key, stddev, rows.clone(), coords.clone()))
-        };
+        // Before any key is made or replaced: the margin for rounded weights takes a while for long mechanisms, and some have no
+        // stream at all. Nothing is drawn yet, so any key will do.
+        let any = Key::from_seed(0, Cipher::ChaCha20);
+        let table = busy("preparing", || Table::new(&mechanism, &any, stddev, rows.clone(), coords.clone()))?;
         let about = show::About { mechanism: &mechanism, stddev, rows: rows.clone(), coords: coords.clone() };
         let Some(output) = &self.output else {
-            // Nothing is drawn, so any key will do to find out what is wrong.
-            let table = table(&Key::from_seed(0, Cipher::ChaCha20))?;
             about.show_plan(&table, json)?;
             return Ok(answer(true));
         };
         let keys = self.key_for(output)?;
-        let table = table(&keys.key)?;
+        let table = table.with_key(&keys.key);
         let job = job::Job { table: &table, keys: &keys, rows, coords, output, force: self.force };
         let done = job.run(self.memory as usize)?;
         about.show_done(&table, &keys, output, &done, json)?;
@@ -162,7 +160,7 @@ impl Noise {
     }
 
     /// σ, or nothing where the file does not hold what it claims.
-    fn stddev(&self, mechanism: &Mechanism) -> anyhow::Result<Option<f64>> {
+    fn stddev(&self, mechanism: &Mechanism, json: bool) -> anyhow::Result<Option<f64>> {
         if !(self.clip_norm > 0.0 && self.clip_norm.is_finite()) {
             return Err(Error::argument("--clip-norm", "positive and finite", self.clip_norm).into());
         }
@@ -187,6 +185,7 @@ impl Noise {
         }
         let examined = Examined::mechanism(mechanism)?;
         if !examined.report.ok() {
+            examined.show(&self.file, json)?;
             eprintln!(
                 "antiphon: {} does not hold what it claims, so no noise is drawn for it: see antiphon verify",
                 self.file.display()
@@ -195,6 +194,10 @@ impl Noise {
         }
         // Up: three roundings of a product.
         let stddev = multiplier * self.clip_norm * examined.report.sensitivity.upper * (1.0 + 1e-15);
+        if !(stddev > 0.0 && stddev.is_finite()) {
+            let allowed = "such that its product with clip norm and sensitivity is positive and finite";
+            return Err(Error::argument("--noise-multiplier", allowed, multiplier).into());
+        }
         Ok(Some(stddev))
     }
 

@@ -51,7 +51,8 @@ impl Dense {
 /// How much larger all weights have to be for their rounding: a power of two, or zero where nothing is rounded.
 fn margin(noising: &NoisingMatrix, stddev: f64) -> Result<f64> {
     let w = noising.packed();
-    if stddev == 0.0 || w.iter().all(|w| f64::from((stddev * w) as f32) == stddev * w) {
+    let exact = |w: &f64| f64::from((stddev * w) as f32) == stddev * w && (*w == 0.0 || stddev * w != 0.0);
+    if stddev == 0.0 || w.iter().all(exact) {
         return Ok(0.0);
     }
     let encoder = noising.encoder()?;
@@ -176,5 +177,8 @@ mod tests {
         assert_eq!(margin(&halves, 1.0).unwrap(), 0.0);
         assert!(Dense::new(&halves, 1e39).is_err());
         assert!(margin(&halves, 1e-45).is_err());
+        // A product that vanishes is not exact.
+        let tiny = NoisingMatrix::from_packed(1, &[1e-200]).unwrap();
+        assert!(Dense::new(&tiny, 1e-200).is_err());
     }
 }

@@ -7,7 +7,7 @@ use super::Key;
 use super::fft::FftNoise;
 use super::fourier::{COLUMNS, Pairs};
 use super::source::{Source, TILE};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::dense;
 use crate::mechanism::stamp;
 use crate::mechanism::tree::{OnlineTree, Tree, TreeStream};
@@ -42,6 +42,10 @@ enum Kernel {
 impl Stamps {
     /// The stamps of a mechanism over so many steps.
     pub fn new(structured: Structured, steps: usize, stddev: f64) -> Result<Stamps> {
+        // Within single precision, with room for the smallest rows and the largest normals: zeros and infinities are no noise.
+        if stddev != 0.0 && !(1e-35..=1e35).contains(&stddev) {
+            return Err(Error::argument("stddev", "0, or in [1e-35, 1e35] for single precision", stddev));
+        }
         let mut stamps: Vec<Stamp> = Vec::new();
         let (mut step, mut input) = (0, 0);
         for length in stamp::lengths(steps, structured.stamps)? {

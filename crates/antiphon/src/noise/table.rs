@@ -50,6 +50,11 @@ impl Table {
         Ok(Table { source, key: key.clone(), rows, columns })
     }
 
+    /// The same table under another key. Preparing a long mechanism takes a while; keys need not wait on disk for that.
+    pub fn with_key(self, key: &Key) -> Table {
+        Table { key: key.clone(), ..self }
+    }
+
     /// What fixes the numbers beside the key: a hash of the mechanism's coefficients and of `stddev`.
     pub fn id(&self) -> String {
         source::id(self.source.as_ref())
