@@ -158,7 +158,9 @@ impl Job<'_> {
 
 fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(Error::Io { path: path.into(), source }),
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Io { path: path.into(), source })
+        }
         _ => Ok(()),
     }
 }
