@@ -142,7 +142,8 @@ impl Test {
         // What is no number must stay noticeable: min and max would drop it.
         let worse = |a: f64, b: &f64| if a.is_nan() || b.abs() <= a { a } else { b.abs() };
         let one = Test::normal(name, errors.iter().fold(0.0, worse));
-        let p_value = one.p_value * errors.len() as f64;
+        // Of none there is nothing to find fault with: a mechanism of one step has no pairs.
+        let p_value = one.p_value * errors.len().max(1) as f64;
         Test { p_value: if p_value > 1.0 { 1.0 } else { p_value }, ..one }
     }
 
@@ -183,5 +184,6 @@ mod tests {
         assert!((Test::chi_squared("", 29.588, 10).p_value - 1e-3).abs() < 1e-6);
         assert!((Test::largest("", &[1.0, -3.290527]).p_value - 2e-3).abs() < 1e-8);
         assert!(Test::largest("", &[f64::NAN, 1.0]).p_value.is_nan());
+        assert_eq!(Test::largest("", &[]).p_value, 1.0);
     }
 }
