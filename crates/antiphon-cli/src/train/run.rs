@@ -218,6 +218,7 @@ impl Log {
             "test_loss": epoch.test.loss,
             "epsilon": run.privacy.epsilon,
             "delta": run.privacy.delta,
+            "valid": run.privacy.valid,
             "seconds": seconds,
         });
         writeln!(self.file, "{line}").map_err(|source| Error::Io { path: self.path.clone(), source })
