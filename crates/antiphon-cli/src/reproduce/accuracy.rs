@@ -335,7 +335,7 @@ fn record(run: &Finished, id: String, seed: u64, target_epsilon: f64, held_out: 
 
 /// The command without its folders, which say nothing about the result.
 fn command(words: impl IntoIterator<Item = std::ffi::OsString>) -> String {
-    let folder = |word: &str| ["--data", "--output", "-o"].iter().any(|flag| word == *flag);
+    let folder = |word: &str| ["--data", "--output", "-o"].contains(&word);
     let with_folder = |word: &str| word.starts_with("--data=") || word.starts_with("--output=");
     let mut kept = vec!["antiphon".to_string()];
     let mut words = words.into_iter().skip(1).map(|word| quoted(&word));
