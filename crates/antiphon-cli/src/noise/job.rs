@@ -68,13 +68,10 @@ impl Job<'_> {
         let resumed_at = found.filter(|next| *next > note.next);
         note.next = resumed_at.unwrap_or(note.next);
         if found.is_none() {
-            // First: a note of the file that was there before must not speak for the zeros of the new one.
-            remove_if_there(&noted)?;
-        }
-        let file = self.open(&partial, found.is_none()).map_err(io)?;
-        if found.is_none() {
+            // First the note, which says that nothing is there yet: that of an earlier file must not speak for the zeros of this one.
             write_note(&noted, &note)?;
         }
+        let file = self.open(&partial, found.is_none()).map_err(io)?;
         let width = self.coords.end - self.coords.start;
         let bar = progress::counter(
             width * 4 * self.rows.len() as u64,
@@ -115,7 +112,7 @@ impl Job<'_> {
     fn find(&self, partial: &Path, noted: &Path) -> Result<Option<u64>> {
         let whole = fs::metadata(partial).is_ok_and(|there| Some(there.len()) == self.table.bytes());
         let text = match fs::read_to_string(noted) {
-            Ok(text) if partial.exists() => text,
+            Ok(text) => text,
             _ if partial.exists() && !self.force => {
                 let reason = "exists, without a note of what it is; use --force to replace it".into();
                 return Err(Error::File { path: partial.into(), reason });
@@ -125,12 +122,20 @@ impl Job<'_> {
         let expected = self.note();
         match serde_json::from_str::<Note>(&text) {
             Ok(found)
-                if whole
-                    && (Note { next: expected.next, ..found.clone() }) == expected
+                if (Note { next: expected.next, ..found.clone() }) == expected
                     && (self.coords.start..=self.coords.end).contains(&found.next) =>
             {
-                Ok(Some(found.next))
+                // Killed after it had got its name: it may be in use.
+                if self.keys.own && !whole && found.next > expected.next {
+                    let reason = "is gone, though a part of it was written. The same noise must not serve two runs: remove its \
+                                  note and its key for new noise";
+                    return Err(Error::File { path: partial.into(), reason: reason.into() });
+                }
+                // Killed before it had its length: once more from the beginning.
+                Ok(whole.then_some(found.next))
             }
+            // A note alone, of a file that is gone.
+            _ if !partial.exists() && !self.keys.own => Ok(None),
             // A key that was made for another job must not serve this one.
             _ if self.force && !self.keys.own => Ok(None),
             _ => Err(Error::File {

@@ -219,8 +219,8 @@ impl Noise {
                     .into(),
             ));
         }
-        let unfinished =
-            ["partial", "partial.json"].iter().all(|ending| job::beside(output, ending).exists());
+        // The note comes before the file, and stays until that has its name.
+        let unfinished = job::beside(output, "partial.json").exists();
         let key = match path.exists() {
             true if named || unfinished => {
                 let key = key_file::read(&path)?;
