@@ -96,8 +96,9 @@ fn unfinished(here: &Path, line: &str, output: &str) {
         .args(line.split_whitespace())
         .spawn()
         .unwrap();
-    let note = here.join(format!("{output}.partial.json"));
-    while !note.exists() {
+    // It comes after its note.
+    let partial = here.join(format!("{output}.partial"));
+    while !partial.exists() {
         std::thread::sleep(Duration::from_millis(1));
         assert!(child.try_wait().unwrap().is_none(), "ended before it was killed");
     }
