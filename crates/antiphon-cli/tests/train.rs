@@ -179,7 +179,9 @@ fn wrong_input_is_named() {
     let folder = folder();
     let here = folder.path();
     antiphon(here, "make identity --epochs 2 --steps-per-epoch 3 --output m").success();
+    antiphon(here, "make identity --steps 48 --steps-per-epoch 48 --output once").success();
     for (line, expected) in [
+        ("train --epochs 2 --mechanism once", "step 24 is refused: example"),
         ("train --dataset imagenet", "imagenet"),
         ("train --mechanism laplace", "--mechanism must be optimal, tree,"),
         ("train --epsilon -1", "--epsilon must be"),

@@ -201,7 +201,13 @@ impl<'a> Trainer<'a> {
             Batches::fixed_order(examples, settings.batch_size, &secrets.order)
         };
         let guard = match &design.mechanism {
-            Some(mechanism) => Some(Guard::new(&mechanism.schema, examples)?),
+            Some(mechanism) => {
+                let guard = Guard::new(&mechanism.schema, examples)?;
+                // A mechanism for another participation is found out now, not after an epoch.
+                let mut trial = guard.clone();
+                (0..steps).try_for_each(|step| trial.admit(step, &batches.step(step)))?;
+                Some(guard)
+            }
             None => None,
         };
         let parameters = task.network().initial(&secrets.start);

@@ -141,7 +141,7 @@ pub struct TrainingArgs {
     /// The learning rate (default: depends on data set and mechanism)
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     learning_rate: Option<f64>,
-    /// Momentum in [0, 1) (default: 0.9 for correlated noise, 0 for independent noise)
+    /// Momentum in [0, 1) (default: 0 or 0.9, depends on data set and mechanism)
     #[arg(long, value_name = "BETA", allow_negative_numbers = true)]
     momentum: Option<f64>,
     /// The learning rate falls linearly to END times its value over the last FRACTION of the steps; 0:1 is none
