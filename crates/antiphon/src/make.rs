@@ -56,8 +56,9 @@ pub fn single_epoch(
 ) -> Result<Mechanism> {
     check_dense(schema.steps())?;
     stamp::check(schema.steps(), stamps)?;
+    let proof = certificate(schema, workload, gap, observer)?;
     let (_, noising) = single_epoch_factorization(schema.steps(), stamps, workload, gap, observer)?;
-    dense(noising, schema, workload, gap, observer)
+    with_proof(noising, schema, workload, proof)
 }
 
 /// Any noising matrix as a mechanism, with the figures that it has under a schema and the certificate of the optimum.
@@ -72,7 +73,15 @@ pub fn dense(
         let allowed = format!("of {} steps, as the schema has", schema.steps());
         return Err(Error::argument("the noising matrix", allowed, noising.steps()));
     }
-    let (certificate, lower_bound) = certificate(schema, workload, gap, observer)?;
+    with_proof(noising, schema, workload, certificate(schema, workload, gap, observer)?)
+}
+
+fn with_proof(
+    noising: NoisingMatrix,
+    schema: &Schema,
+    workload: &Workload,
+    (certificate, lower_bound): (Certificate, f64),
+) -> Result<Mechanism> {
     let found = noising.sensitivity(schema)?;
     // Up: whoever inverts the stored matrix in another way gets another residual and must still find the claim true.
     let sensitivity = found.sensitivity.upper * (1.0 + ALLOWANCE + 4.0 * found.residual);

@@ -2,9 +2,11 @@
 
 use crate::error::{Error, Result};
 use libm::exp;
-use realfft::RealFftPlanner;
 use realfft::num_complex::Complex;
+use realfft::{RealFftPlanner, RealToComplex};
 use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What comes out of [`circular_power`].
 #[derive(Debug, Clone)]
@@ -55,7 +57,9 @@ pub fn circular_power(size: usize, factors: &[(i64, &[f64], u64)]) -> Result<Pow
 /// work.
 #[derive(Default)]
 struct Workspace {
-    plans: Option<RealFftPlanner<f64>>,
+    /// By size. Each comes from a planner of its own: one that has made others before may choose another way, and then the last bits
+    /// of ε would depend on which thread did what.
+    plans: HashMap<usize, Arc<dyn RealToComplex<f64>>>,
     vector: Vec<f64>,
     scratch: Vec<Complex<f64>>,
     spectrum: Vec<Complex<f64>>,
@@ -66,7 +70,8 @@ struct Workspace {
 
 impl Workspace {
     fn power(&mut self, size: usize, factors: &[(i64, &[f64], u64)]) -> Result<Power> {
-        let plan = self.plans.get_or_insert_with(RealFftPlanner::new).plan_fft_forward(size);
+        let plan =
+            self.plans.entry(size).or_insert_with(|| RealFftPlanner::new().plan_fft_forward(size)).clone();
         let Workspace { vector, scratch, spectrum, product, errors, .. } = self;
         vector.resize(size, 0.0);
         scratch.resize(plan.get_scratch_len(), Complex::default());
@@ -158,6 +163,27 @@ fn power(mut x: Complex<f64>, mut n: u64) -> Complex<f64> {
 mod tests {
     use super::*;
     use libm::{lgamma, log};
+
+    /// A planner that had made plans before chose other ones: ε differed in its last bits from thread to thread.
+    #[test]
+    fn what_a_thread_did_before_changes_no_bit() {
+        let entries: Vec<f64> = (0..300).map(|i| 1.0 / f64::from(i + 7).powi(2)).collect();
+        let bits = |before: Vec<usize>| {
+            let entries = entries.clone();
+            let work = move || {
+                let at = |size: usize| circular_power(size, &[(-5, &entries, 90)]).unwrap().entries;
+                before.into_iter().for_each(|size| drop(at(size)));
+                [1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14].map(at).concat()
+            };
+            let entries: Vec<f64> = std::thread::spawn(work).join().unwrap();
+            entries.iter().map(|x| x.to_bits()).collect::<Vec<u64>>()
+        };
+        let alone = bits(Vec::new());
+        for before in [1 << 15, 1 << 16, 3 << 10, 5 << 11] {
+            assert!(bits(vec![before, 1 << 9, before / 2]) == alone, "{before}");
+        }
+        assert!(bits(vec![1 << 14, 1 << 13, 1 << 12, 1 << 11]) == alone);
+    }
 
     #[test]
     fn powers_are_repeated_products() {
