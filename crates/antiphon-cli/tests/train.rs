@@ -18,7 +18,7 @@ fn without_arguments_it_shows_what_correlated_noise_gains() {
     {
         assert!(text.contains(part), "{part} in {text}");
     }
-    assert!(text.contains("10 runs were made on the same data"), "{text}");
+    assert!(text.contains("40 runs were made on the same data"), "{text}");
     let remark = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
     assert!(remark.contains("a seeded run is not private"), "{remark}");
     let value = json(folder.path(), "train --seed 1 --json", 0);
@@ -180,6 +180,8 @@ fn wrong_input_is_named() {
     let here = folder.path();
     antiphon(here, "make identity --epochs 2 --steps-per-epoch 3 --output m").success();
     antiphon(here, "make identity --steps 48 --steps-per-epoch 48 --output once").success();
+    // A name is a name, also where a file has it.
+    std::fs::write(here.join("tree"), "no mechanism").unwrap();
     for (line, expected) in [
         ("train --epochs 2 --mechanism once", "step 24 is refused: example"),
         ("train --dataset imagenet", "imagenet"),
@@ -195,6 +197,7 @@ fn wrong_input_is_named() {
         ("train --held-out 1440", "--held-out must be in 1..1440, got 1440"),
         ("train --model cifar10", "model must be linear or small for grey images, got cifar10"),
         ("train --mechanism optimal --stamps 2", "--stamps must be left out"),
+        ("train --compare tree,identity,tree", "--compare must be mechanisms of different names, got tree"),
         ("train --mechanism m", "--mechanism must be made for 480 steps (20 epochs of 24), got 6 steps"),
         (
             "train --repeats 2 --checkpoints c",

@@ -27,6 +27,8 @@ use std::path::{Path, PathBuf};
 pub struct Folder {
     path: PathBuf,
     run: Bound,
+    /// Locked, so no other process works on the run.
+    _description: fs::File,
 }
 
 /// What a folder is bound to.
@@ -80,11 +82,10 @@ impl Folder {
                 Secrets::from_key(&key)
             }
         };
-        let folder = Folder { path: path.into(), run };
-        let text = serde_json::to_string_pretty(&folder.run).expect("plain fields");
+        let text = serde_json::to_string_pretty(&run).expect("plain fields");
         // Last: a folder with this file has all the others.
         atomic::write(&path.join("run.json"), false, |file| file.write_all(text.as_bytes()))?;
-        Ok((folder, secrets))
+        Ok((Folder { path: path.into(), run, _description: locked(path)? }, secrets))
     }
 
     /// Opens the folder of a run that is to go on. It must be the same run in everything.
@@ -120,7 +121,7 @@ impl Folder {
                 Secrets::from_key(&key)
             }
         };
-        Ok((Folder { path: path.into(), run }, secrets))
+        Ok((Folder { path: path.into(), run, _description: locked(path)? }, secrets))
     }
 
     /// The state to go on from, if there is one.
@@ -185,6 +186,14 @@ impl Folder {
             _ => Ok(()),
         }
     }
+}
+
+/// The description of the run in a folder, as long as it is worked on.
+fn locked(folder: &Path) -> Result<fs::File> {
+    let path = folder.join("run.json");
+    let file = fs::File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+    atomic::lock(&file, &path)?;
+    Ok(file)
 }
 
 /// Writes trained parameters, as one vector, with what is to be known about them.

@@ -1,7 +1,8 @@
-//! Files appear whole or not at all: they are written to a sibling, which is renamed at the end.
+//! Files appear whole or not at all: they are written to a sibling, which is renamed at the end. What takes many writes is locked
+//! meanwhile.
 
 use crate::error::{Error, Result};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,6 +47,17 @@ pub fn write(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Res
     }
     drop(guard);
     Ok(())
+}
+
+/// Keeps other processes that ask for it from a file as long as it is open. A kill ends that too. Where a file system knows no
+/// locks, there are none.
+pub fn lock(file: &File, path: &Path) -> Result<()> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            Err(Error::File { path: path.into(), reason: "is in use by another process".into() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A sibling that nobody has. What a killed process left behind is passed over: in a container the next one has its number again.
@@ -96,6 +108,18 @@ mod tests {
         write(&path, true, |file| file.write_all(b"new")).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_is_locked_as_long_as_it_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("z");
+        let first = File::create(&path).unwrap();
+        lock(&first, &path).unwrap();
+        let second = File::open(&path).unwrap();
+        assert!(lock(&second, &path).unwrap_err().to_string().contains("in use"));
+        drop(first);
+        lock(&second, &path).unwrap();
     }
 
     #[test]

@@ -71,7 +71,12 @@ impl Job<'_> {
             // First the note, which says that nothing is there yet: that of an earlier file must not speak for the zeros of this one.
             write_note(&noted, &note)?;
         }
-        let file = self.open(&partial, found.is_none()).map_err(io)?;
+        let file = open(&partial)?;
+        if found.is_none() {
+            file.set_len(0).map_err(io)?;
+        }
+        let bytes = self.table.bytes().ok_or_else(|| io(std::io::ErrorKind::FileTooLarge.into()))?;
+        file.set_len(bytes).map_err(io)?;
         let width = self.coords.end - self.coords.start;
         let bar = progress::counter(
             width * 4 * self.rows.len() as u64,
@@ -90,9 +95,9 @@ impl Job<'_> {
         }
         bar.finish_and_clear();
         file.sync_all().map_err(io)?;
-        drop(file);
         atomic::check(self.output, self.force)?;
         fs::rename(&partial, self.output).map_err(io)?;
+        drop(file); // and with it the lock
         remove_if_there(&noted)?;
         Ok(Done { resumed_at, seconds: start.elapsed().as_secs_f64() })
     }
@@ -148,16 +153,23 @@ impl Job<'_> {
             }),
         }
     }
+}
 
-    fn open(&self, partial: &Path, fresh: bool) -> std::io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(fresh);
-        // Who has the noise has the gradients.
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(partial)?;
-        file.set_len(self.table.bytes().ok_or(std::io::ErrorKind::FileTooLarge)?)?;
-        Ok(file)
+/// The unfinished file, for this process alone.
+fn open(partial: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    // Who has the noise has the gradients.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(partial).map_err(|source| Error::Io { path: partial.into(), source })?;
+    atomic::lock(&file, partial)?;
+    match partial.exists() {
+        true => Ok(file),
+        // It has got its name since it was opened.
+        false => {
+            Err(Error::File { path: partial.into(), reason: "was just finished by another process".into() })
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::compare::table;
 use crate::output::{answer, print_json, quoted, short_bound};
 use crate::progress::busy;
 use crate::train::{self, Finished, Job, Place, TrainingArgs};
+use antiphon::atomic;
 use antiphon::error::{Error, Result};
 use antiphon::make;
 use antiphon::mechanism::NoisingMatrix;
@@ -268,11 +269,17 @@ impl Kept {
             return Ok(Kept { folder: None, file: PathBuf::new(), records: Vec::new() });
         };
         let file = folder.join(format!("{what}.jsonl"));
-        let text = match std::fs::read_to_string(&file) {
-            Ok(text) => text,
+        let io = |source| Error::Io { path: file.clone(), source };
+        let mut text = match std::fs::read_to_string(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(source) => return Err(Error::Io { path: file, source }),
+            text => text.map_err(io)?,
         };
+        // Killed while it wrote a line: its run is still in its folder, and gives the line again.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        if whole < text.len() {
+            text.truncate(whole);
+            atomic::write(&file, true, |file| file.write_all(text.as_bytes()))?;
+        }
         let records = text
             .lines()
             .enumerate()

@@ -6,6 +6,8 @@ use crate::design::{Budget, Design, Privacy};
 use crate::secrets::Secrets;
 use crate::task::{Model, Task};
 use crate::trainer::{Description, Settings, State, Trainer};
+use antiphon::linalg::Matrix;
+use antiphon::noise::Rows;
 use antiphon::schema::Schema;
 
 struct Run {
@@ -17,6 +19,10 @@ struct Run {
 
 impl Run {
     fn new(mechanism: &str, epsilon: f64) -> Run {
+        Run::with(mechanism, Budget::Epsilon(epsilon), false)
+    }
+
+    fn with(mechanism: &str, budget: Budget, in_workload: bool) -> Run {
         let settings = Settings {
             epochs: 3,
             batch_size: 100,
@@ -24,7 +30,7 @@ impl Run {
             learning_rate: 0.1,
             momentum: 0.9,
             cooldown: Some((0.25, 0.05)),
-            in_workload: false,
+            in_workload,
         };
         let task = Task::new(load(Name::Digits, "none".as_ref()).unwrap(), Model::Linear).unwrap();
         let per_epoch = settings.steps_per_epoch(task.train.len());
@@ -34,7 +40,7 @@ impl Run {
         let rate = 100.0 / task.train.len() as f64;
         let design =
             Design::new(mechanism.parse().unwrap(), None, &schema, &workload, rate, &|_| true).unwrap();
-        let privacy = design.privacy(Budget::Epsilon(epsilon), 1e-4).unwrap();
+        let privacy = design.privacy(budget, 1e-4).unwrap();
         Run { task, design, settings, privacy }
     }
 
@@ -111,6 +117,31 @@ fn a_step_is_what_the_formula_says() {
     }
 }
 
+/// Under so much noise that gradients do not count, the model moves as the workload says that the mechanism was made for: rates and
+/// momentum of the loop are those of the matrix.
+#[test]
+fn a_mechanism_is_made_for_what_the_loop_does() {
+    let run = Run::with("optimal", Budget::NoiseMultiplier(1e6), true);
+    let secrets = Secrets::from_seed(3, "a run");
+    let stddev = run.design.stddev(&run.privacy, 1.0);
+    let mut rows = Rows::new(&run.design.noise(), 45, &secrets.noise, stddev, 0..650, 1 << 20).unwrap();
+    let mut noise = Matrix::zeros(45, 650);
+    let mut row = vec![0.0; 650];
+    for step in 0..45 {
+        rows.next_into(&mut row).unwrap();
+        (0..650).for_each(|i| noise[(step, i)] = f64::from(row[i]));
+    }
+    let moves = run.settings.workload(45).unwrap().apply(&noise);
+    let mut trainer = run.trainer(&secrets);
+    for step in 0..45 {
+        trainer.step().unwrap();
+        for (i, theta) in trainer.state().parameters.iter().enumerate() {
+            let (is, should) = (f64::from(*theta), -0.1 / 100.0 * moves[(step, i)]);
+            assert!((is - should).abs() < 0.01 + 1e-5 * should.abs().max(1e3), "{step} {i}: {is} {should}");
+        }
+    }
+}
+
 #[test]
 fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
@@ -119,7 +150,7 @@ fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
         let whole = run.whole(9);
         let path = folder.path().join(mechanism);
         let description = run.description();
-        let (kept, secrets) = Folder::create(&path, &description, Some(9)).unwrap();
+        let (mut kept, secrets) = Folder::create(&path, &description, Some(9)).unwrap();
         let mut trainer = run.trainer(&secrets);
         assert!(kept.load(trainer.noise_id()).unwrap().is_none());
         for stop in [1, 14, 15, 31] {
@@ -128,8 +159,9 @@ fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
             }
             kept.save(trainer.state(), trainer.noise_id()).unwrap();
             trainer.step().unwrap(); // lost
-            let (kept, secrets) = Folder::open(&path, &description, Some(9)).unwrap();
-            trainer = run.trainer(&secrets);
+            drop(kept);
+            let (opened, secrets) = Folder::open(&path, &description, Some(9)).unwrap();
+            (kept, trainer) = (opened, run.trainer(&secrets));
             let state = kept.load(trainer.noise_id()).unwrap().unwrap();
             assert_eq!(state.step, stop);
             trainer.resume(state).unwrap();
@@ -152,7 +184,9 @@ fn a_folder_takes_one_run_and_its_key_no_other() {
     assert!(refused(Folder::open(&path, &description, None)).contains("no run to go on with"));
     let (kept, secrets) = Folder::create(&path, &description, None).unwrap();
     assert!(refused(Folder::create(&path, &description, None)).contains("has a run already"));
-    let (_, again) = Folder::open(&path, &description, None).unwrap();
+    assert!(refused(Folder::open(&path, &description, None)).contains("in use by another process"));
+    drop(kept);
+    let (kept, again) = Folder::open(&path, &description, None).unwrap();
     assert_eq!(again.noise.fingerprint(), secrets.noise.fingerprint());
     // Anything that differs is named.
     let mut other = description.clone();
