@@ -27,11 +27,12 @@ use std::process::ExitCode;
 ///
 /// Say how the data come (--epochs, --steps-per-epoch) and what the model does with the gradients
 /// (--momentum, --cooldown; plain SGD if nothing is said). `optimize` then finds the noise that
-/// hurts the model least at a given privacy level, and proves that none is better.
+/// hurts the model least at a given privacy level, and proves how far from the best possible it is.
 ///
 /// `compare` sets it beside all other mechanisms; `plan` recommends one for your model and memory;
 /// `account` says how much noise a privacy level needs, or how private a run is; `noise` draws it.
-/// `train` does all of this, for a small model on data that are compiled in or a larger one.
+/// `train` does all of this for a model: a small one on digits that are compiled in, larger ones on
+/// Fashion-MNIST and CIFAR-10.
 ///
 /// First steps:
 ///   antiphon train

@@ -64,12 +64,14 @@ fn json_has_its_fields_and_epsilon_is_that_of_account() {
 #[test]
 fn the_shuffled_baseline_is_labelled_wherever_it_appears() {
     let folder = folder();
-    let line = format!("{SHORT} --mechanism dp-sgd-shuffled --epsilon 2");
+    let line = format!("{SHORT} --mechanism dp-sgd-shuffled --epsilon 2 --force --picture p");
     let text =
         String::from_utf8(antiphon(folder.path(), &line).success().get_output().stdout.clone()).unwrap();
     assert!(text.contains("* not a valid guarantee") && text.contains("NOT A VALID GUARANTEE"), "{text}");
     let value = json(folder.path(), &format!("{line} --json"), 0);
     assert_eq!(value["runs"][0]["valid"], false);
+    let picture = std::fs::read_to_string(folder.path().join("p.svg")).unwrap();
+    assert!(picture.contains("not a valid guarantee"), "{picture}");
     assert!(value["statement"].as_str().unwrap().contains("NOT A VALID GUARANTEE"));
 }
 
@@ -86,7 +88,8 @@ fn logs_pictures_and_parameters_are_written() {
     assert_eq!((&lines[2]["step"], &lines[2]["mechanism"]), (&45.into(), &"optimal".into()));
     assert!(here.join("p.svg").exists() && here.join("p.png").exists());
     let bytes = std::fs::read(here.join("model.safetensors")).unwrap();
-    assert!(bytes.len() > 2600 && String::from_utf8_lossy(&bytes[..2000]).contains("statement"));
+    let head = String::from_utf8_lossy(&bytes[..bytes.len() - 2600]);
+    assert!(head.contains("statement") && head.contains(r#"\"dataset\":[\"digits\",\"\"]"#), "no hash of the data: {head}");
     assert!(message(here, &line, 2).contains("exists; use --force"));
     antiphon(here, &format!("{line} --force")).success();
 }
@@ -161,6 +164,8 @@ fn many_kills_lose_nothing() {
 fn a_run_goes_on_only_as_it_was() {
     let folder = folder();
     let here = folder.path();
+    // One run, where nobody asked for several.
+    antiphon(here, &format!("{SHORT} --checkpoints first --log l")).success();
     let line = format!("{SHORT} --mechanism identity --checkpoints run");
     antiphon(here, &line).success();
     assert!(!here.join("run/key.json").exists(), "the key has served");

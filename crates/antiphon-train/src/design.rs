@@ -42,6 +42,10 @@ const KINDS: [(&str, Kind); 11] = [
 ];
 
 impl Kind {
+    /// All names, for messages.
+    pub const NAMES: &str =
+        "optimal, tree, tree-optimal, fft, fft-optimal-decoder, identity, dp-sgd, dp-sgd-shuffled";
+
     /// The name.
     pub fn name(self) -> &'static str {
         KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
@@ -53,9 +57,7 @@ impl std::str::FromStr for Kind {
 
     fn from_str(name: &str) -> Result<Kind> {
         KINDS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind).ok_or_else(|| {
-            let allowed = "optimal, tree, tree-optimal, fft, fft-optimal-decoder, identity, dp-sgd, dp-sgd-shuffled, or a \
-                           mechanism file that exists";
-            Error::argument("mechanism", allowed, name)
+            Error::argument("mechanism", format!("{}, or a mechanism file that exists", Kind::NAMES), name)
         })
     }
 }

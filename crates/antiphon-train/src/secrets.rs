@@ -29,7 +29,7 @@ impl Secrets {
     /// From a seed, for experiments. Order and start depend on the seed alone, so runs with the same seed can be compared in
     /// pairs. The noise depends on the run as well (its id): the same noise under changed gradients would cancel.
     pub fn from_seed(seed: u64, run: &str) -> Secrets {
-        // The cipher is fixed: a seeded run is the same on every machine.
+        // The cipher is fixed, so that a seeded run can be the same on every machine.
         let key = Key::from_seed(seed, Cipher::Aes256Ctr);
         let of_run = Secrets::from_key(&key.derive(run));
         Secrets { noise: of_run.noise, sampling: of_run.sampling, ..Secrets::from_key(&key) }

@@ -3,15 +3,15 @@
 //! The paper's protocol (section 5.1 and its appendix): prefix-sum mechanisms, momentum and cooldown as post-processing, learning rates
 //! and momentum from a grid. Where a grid is given here, the choice is made on a tenth of the training examples that are held
 //! out, not on the test images. With `--output` every finished run is a line in a file there, an unfinished one has
-//! checkpoints beside it, and the same command goes on with both.
+//! checkpoints beside it, and the same command goes on with both (with `--force` once there are pictures).
 
+use super::kept::{Kept, Record};
 use super::{GAP, Pictures, factorization};
 use crate::chart::{Lines, Picture, Series};
 use crate::compare::table;
-use crate::output::{answer, print_json, quoted, short_bound};
+use crate::output::{answer, print_json, short_bound};
 use crate::progress::busy;
-use crate::train::{self, Finished, Job, Place, TrainingArgs};
-use antiphon::atomic;
+use crate::train::{self, INVALID, Job, TrainingArgs};
 use antiphon::error::{Error, Result};
 use antiphon::make;
 use antiphon::mechanism::NoisingMatrix;
@@ -22,11 +22,10 @@ use antiphon_train::data::{self, Name};
 use antiphon_train::design::{Budget, Design, Kind, STAMPS};
 use antiphon_train::summary::Summary;
 use antiphon_train::task::{Model, Task};
-use antiphon_train::trainer::{Description, Settings};
+use antiphon_train::trainer::Settings;
 use clap::{Args, ValueEnum};
-use serde::{Deserialize, Serialize};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use serde::Serialize;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// δ of the paper's experiment.
@@ -37,7 +36,7 @@ pub struct Accuracy {
     /// Several ε, separated by commas (default: 8 for cifar10, 4 for fashion-mnist)
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true)]
     epsilon: Vec<f64>,
-    /// Mechanisms, as `antiphon train` has them (default: optimal,dp-sgd; for fashion-mnist optimal,tree,identity)
+    /// Mechanisms by their names in `antiphon train`, no files (default: optimal,dp-sgd; for fashion-mnist optimal,tree,identity)
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     mechanisms: Vec<String>,
     /// Runs of each mechanism at each ε, with paired seeds
@@ -46,7 +45,8 @@ pub struct Accuracy {
     /// The seed of the first
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Learning rates to choose from, on held-out examples; the paper's are 0.01,0.02,0.05,0.1,0.2,0.5
+    /// Learning rates to choose from, by one run each on a tenth of the training examples that is held out; the paper's are
+    /// 0.01,0.02,0.05,0.1,0.2,0.5
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true)]
     learning_rates: Vec<f64>,
     /// Values of momentum to choose from; the paper's are 0,0.85,0.9,0.95
@@ -67,7 +67,7 @@ pub struct Accuracy {
 enum Ablation {
     /// The online tree with 1, 2, 5, 10 and 20 stamps
     Stamps,
-    /// Optima for 1, 2, 5, 10 and 20 epochs, repeated until the end
+    /// Optima for 1, 2, 5, 10 and 20 epochs, where they divide those of the run, repeated until its end
     Epochs,
 }
 
@@ -77,28 +77,6 @@ enum Entry {
     Kind(Kind, Option<usize>),
     /// The optimum for so many epochs, repeated.
     OptimumFor(usize),
-}
-
-/// A finished run, as it is kept.
-#[derive(Serialize, Deserialize, Clone)]
-struct Record {
-    run: String,
-    seed: u64,
-    held_out: bool,
-    target_epsilon: f64,
-    mechanism: String,
-    settings: Settings,
-    accuracy: f64,
-    epsilon: f64,
-    delta: f64,
-    valid: bool,
-    noise_multiplier: f64,
-    steps: usize,
-    seconds: f64,
-    /// Step and test accuracy of every epoch.
-    curve: Vec<(usize, f64)>,
-    command: String,
-    version: String,
 }
 
 /// One row of the result.
@@ -153,8 +131,7 @@ impl Accuracy {
                 let runs = seeds
                     .map(|seed| kept.run(&job, &task, seed, epsilon, false))
                     .collect::<Result<Vec<Record>>>()?;
-                let figures: Vec<f64> = runs.iter().map(|run| run.accuracy).collect();
-                let Summary { mean, interval } = Summary::of(&figures);
+                let Summary { mean, interval } = Summary::of(&accuracies(&runs));
                 rows.push(Row {
                     mechanism: design.name,
                     target_epsilon: epsilon,
@@ -180,7 +157,8 @@ impl Accuracy {
             return Err(Error::argument("--repeats", "in 1..=1000", self.repeats));
         }
         for name in &self.mechanisms {
-            name.parse::<Kind>()?;
+            let unknown = |_| Error::argument("--mechanisms", format!("of {}", Kind::NAMES), name);
+            name.parse::<Kind>().map_err(unknown)?;
         }
         Ok(())
     }
@@ -237,6 +215,10 @@ impl Accuracy {
     }
 }
 
+fn accuracies(runs: &[Record]) -> Vec<f64> {
+    runs.iter().map(|run| run.accuracy).collect()
+}
+
 fn job(design: &Design, settings: Settings, epsilon: f64) -> Result<Job> {
     let privacy = busy("accounting", || design.privacy(Budget::Epsilon(epsilon), DELTA))?;
     Ok(Job { design: design.clone(), settings, privacy })
@@ -256,119 +238,16 @@ fn design(entry: Entry, task: &Task, settings: &Settings) -> Result<Design> {
     }
 }
 
-/// Where runs are kept, if anywhere.
-struct Kept {
-    folder: Option<PathBuf>,
-    file: PathBuf,
-    records: Vec<Record>,
-}
-
-impl Kept {
-    fn open(folder: Option<&Path>, what: &str) -> Result<Kept> {
-        let Some(folder) = folder else {
-            return Ok(Kept { folder: None, file: PathBuf::new(), records: Vec::new() });
-        };
-        let file = folder.join(format!("{what}.jsonl"));
-        let io = |source| Error::Io { path: file.clone(), source };
-        let mut text = match std::fs::read_to_string(&file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            text => text.map_err(io)?,
-        };
-        // Killed while it wrote a line: its run is still in its folder, and gives the line again.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        if whole < text.len() {
-            text.truncate(whole);
-            atomic::write(&file, true, |file| file.write_all(text.as_bytes()))?;
-        }
-        let records = text
-            .lines()
-            .enumerate()
-            .map(|(i, line)| {
-                serde_json::from_str(line).map_err(|error| Error::File {
-                    path: file.clone(),
-                    reason: format!("line {} is not a run: {error}", i + 1),
-                })
-            })
-            .collect::<Result<Vec<Record>>>()?;
-        Ok(Kept { folder: Some(folder.into()), file, records })
-    }
-
-    /// A run: the one that is there, or a new one, which is there from then on.
-    fn run(&self, job: &Job, task: &Task, seed: u64, epsilon: f64, held_out: bool) -> Result<Record> {
-        let id = Description::new(task, &job.design, &job.settings, &job.privacy).id();
-        if let Some(record) = self.records.iter().find(|record| record.run == id && record.seed == seed) {
-            return Ok(record.clone());
-        }
-        let place = self.folder.as_ref().map(|folder| folder.join(format!("run-{}-{seed}", &id[..16])));
-        let kept = place.as_ref().map(|folder| Place {
-            folder,
-            every: Some(25),
-            resume: folder.join("run.json").exists(),
-        });
-        let finished = job.run(task, Some(seed), kept.as_ref(), None, false)?;
-        let record = record(&finished, id, seed, epsilon, held_out);
-        if let Some(folder) = place {
-            let io = |source| Error::Io { path: self.file.clone(), source };
-            let line = serde_json::to_string(&record).expect("plain fields");
-            let mut file =
-                std::fs::OpenOptions::new().create(true).append(true).open(&self.file).map_err(io)?;
-            writeln!(file, "{line}").and_then(|()| file.sync_all()).map_err(io)?;
-            std::fs::remove_dir_all(&folder).map_err(|source| Error::Io { path: folder, source })?;
-        }
-        Ok(record)
-    }
-}
-
-fn record(run: &Finished, id: String, seed: u64, target_epsilon: f64, held_out: bool) -> Record {
-    Record {
-        run: id,
-        seed,
-        held_out,
-        target_epsilon,
-        mechanism: run.mechanism.clone(),
-        settings: run.settings,
-        accuracy: run.accuracy(),
-        epsilon: run.privacy.epsilon,
-        delta: run.privacy.delta,
-        valid: run.privacy.valid,
-        noise_multiplier: run.privacy.noise_multiplier,
-        steps: run.state.step,
-        seconds: run.seconds,
-        curve: run.state.epochs.iter().map(|epoch| (epoch.step, epoch.test.accuracy)).collect(),
-        command: command(std::env::args_os()),
-        version: env!("CARGO_PKG_VERSION").into(),
-    }
-}
-
-/// The command without its folders, which say nothing about the result.
-fn command(words: impl IntoIterator<Item = std::ffi::OsString>) -> String {
-    let folder = |word: &str| ["--data", "--output", "-o"].contains(&word);
-    let with_folder = |word: &str| word.starts_with("--data=") || word.starts_with("--output=");
-    let mut kept = vec!["antiphon".to_string()];
-    let mut words = words.into_iter().skip(1).map(|word| quoted(&word));
-    while let Some(word) = words.next() {
-        if folder(&word) {
-            words.next();
-        } else if !with_folder(&word) {
-            kept.push(word);
-        }
-    }
-    kept.join(" ")
-}
-
 fn print(name: Name, rows: &[Row]) {
     say!("{name}, δ = {DELTA:e}; seeded runs, which are not private against anyone who knows the seed");
     let heads = ["  mechanism", "ε", "test accuracy", "runs", "learning rate", "momentum", "seconds"];
     let cells = |row: &Row| {
-        let interval = row
-            .interval
-            .map_or(String::new(), |[low, high]| format!(" [{:.2}, {:.2}]", 100.0 * low, 100.0 * high));
         let valid = if row.runs[0].valid { "" } else { " *" };
         let seconds = row.runs.iter().map(|run| run.seconds).sum::<f64>() / row.runs.len() as f64;
         [
             format!("  {}", row.mechanism),
             format!("{}{valid}", short_bound(row.runs[0].epsilon, true)),
-            format!("{:.2}%{interval}", 100.0 * row.accuracy),
+            Summary::of(&accuracies(&row.runs)).in_hundredths("%"),
             row.runs.len().to_string(),
             row.settings.learning_rate.to_string(),
             row.settings.momentum.to_string(),
@@ -377,7 +256,17 @@ fn print(name: Name, rows: &[Row]) {
     };
     table(&heads.map(String::from), &rows.iter().map(cells).collect::<Vec<_>>());
     if rows.iter().any(|row| !row.runs[0].valid) {
-        say!("  * not a valid guarantee");
+        say!("  * {INVALID}");
+    }
+    for (i, row) in rows.iter().enumerate().filter(|(_, row)| row.runs.len() > 1) {
+        for other in rows[i + 1..].iter().filter(|other| other.target_epsilon == row.target_epsilon) {
+            let gain = Summary::of_differences(&accuracies(&row.runs), &accuracies(&other.runs));
+            let (first, second) = (&row.mechanism, &other.mechanism);
+            say!("  {first} minus {second}, ε = {}: {}", row.target_epsilon, gain.in_hundredths(" points"));
+        }
+    }
+    if rows.iter().any(|row| row.interval.is_some()) {
+        say!("  Means with 95% bootstrap intervals over the runs; differences of runs with the same seed.");
     }
 }
 
@@ -393,9 +282,10 @@ fn picture(name: Name, rows: &[Row]) -> Lines {
                 |i: usize| row.runs.iter().map(|run| run.curve[i].1).sum::<f64>() / row.runs.len() as f64;
             (0..row.runs[0].curve.len()).map(|i| (row.runs[0].curve[i].0 as f64, 100.0 * mean(i))).collect()
         };
-        match series.iter_mut().find(|series| series.name == row.mechanism) {
+        let name = train::labelled(&row.mechanism, row.runs[0].valid);
+        match series.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.extend(points),
-            None => series.push(Series { name: row.mechanism.clone(), points, marker: true }),
+            None => series.push(Series { name, points, marker: true }),
         }
     }
     let title = match (rows.first(), several) {
@@ -404,16 +294,4 @@ fn picture(name: Name, rows: &[Row]) -> Lines {
     };
     let x_label = if several { "ε" } else { "step" };
     Lines { title, x_label: x_label.into(), y_label: "test accuracy, %".into(), series, ..Lines::default() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_kept_without_folders() {
-        let words = "antiphon reproduce cifar10 --data /a --epsilon 2,8 --output=b --repeats 3 -o c --force";
-        let kept = command(words.split(' ').map(Into::into));
-        assert_eq!(kept, "antiphon reproduce cifar10 --epsilon 2,8 --repeats 3 --force");
-    }
 }

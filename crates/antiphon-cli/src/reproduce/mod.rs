@@ -3,6 +3,7 @@
 mod accuracy;
 mod decoders;
 mod fft_mse;
+mod kept;
 mod losses;
 mod matrices;
 mod noise_multipliers;
@@ -32,7 +33,9 @@ use std::sync::Arc;
 ///   antiphon reproduce variance --output pictures
 ///   antiphon reproduce cifar10 --epsilon 8 --mechanisms optimal,dp-sgd --output results
 ///
-/// Exit status: 0 ours agrees with the paper, 1 it does not, 2 bad input.
+/// Exit status: 0 ours agrees with the paper, 1 it does not, 2 bad input. cifar10 and fashion-mnist
+/// train and compare nothing: 0 when it is done. With --output they keep every run in that folder,
+/// and go on with what a kill left.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Reproduce {
@@ -67,7 +70,7 @@ enum What {
 /// Where pictures go.
 #[derive(Args)]
 pub struct Pictures {
-    /// Draw the figure into this folder, as SVG and PNG
+    /// Draw the figure into this folder, as SVG and PNG. cifar10 and fashion-mnist also keep their runs there, finished and not
     #[arg(long, short, value_name = "FOLDER", global = true)]
     output: Option<PathBuf>,
     /// Replace existing pictures

@@ -1,6 +1,7 @@
 //! One run from its first step to its last, or from the checkpoint on.
 
 use super::statement;
+use crate::output::short_bound;
 use crate::progress;
 use antiphon::error::{Error, Result};
 use antiphon::noise::{Cipher, Key};
@@ -108,7 +109,8 @@ impl Job {
                 format!(", loss {:.3}, accuracy {:.1}%", epoch.train_loss, 100.0 * epoch.test.accuracy)
             });
             let valid = if privacy.valid { "" } else { " (not valid)" };
-            bar.set_message(format!("{}{figures}, ε = {:.3}{valid},", design.name, privacy.epsilon));
+            let epsilon = short_bound(privacy.epsilon, true);
+            bar.set_message(format!("{}{figures}, ε = {epsilon}{valid},", design.name));
         };
         bar_message(trainer.state().epochs.last());
         if table {
@@ -225,10 +227,13 @@ impl Log {
     }
 }
 
-/// Keeps the parameters with all that is known about them.
+/// Keeps the parameters with what is known about them. The file is to be released, so the hash of the data is left out: who knows all
+/// examples but one could test guesses of that one by it.
 pub fn write_model(path: &Path, finished: &Finished, force: bool) -> Result<()> {
+    let mut description = finished.description.clone();
+    description.dataset.1.clear();
     let about = [
-        ("description", serde_json::to_string(&finished.description).expect("plain fields")),
+        ("description", serde_json::to_string(&description).expect("plain fields")),
         ("statement", finished.statement.join(" ")),
         ("accuracy", finished.accuracy().to_string()),
     ];

@@ -17,6 +17,11 @@ pub struct All<'a> {
     pub pictures: Vec<PathBuf>,
 }
 
+/// The name of a mechanism in pictures, which have no room for footnotes.
+pub fn labelled(name: &str, valid: bool) -> String {
+    if valid { name.into() } else { format!("{name} ({INVALID})") }
+}
+
 /// The runs of every mechanism, in the order of the first ones.
 pub fn by_mechanism(finished: &[Finished]) -> Vec<(&str, Vec<&Finished>)> {
     let mut groups: Vec<(&str, Vec<&Finished>)> = Vec::new();
@@ -29,8 +34,8 @@ pub fn by_mechanism(finished: &[Finished]) -> Vec<(&str, Vec<&Finished>)> {
     groups
 }
 
-fn accuracies(runs: &[&Finished]) -> Summary {
-    Summary::of(&runs.iter().map(|run| run.accuracy()).collect::<Vec<f64>>())
+fn accuracies(runs: &[&Finished]) -> Vec<f64> {
+    runs.iter().map(|run| run.accuracy()).collect()
 }
 
 impl All<'_> {
@@ -47,7 +52,7 @@ impl All<'_> {
         let summaries: Vec<serde_json::Value> = groups
             .iter()
             .map(|(name, runs)| {
-                let Summary { mean, interval } = accuracies(runs);
+                let Summary { mean, interval } = Summary::of(&accuracies(runs));
                 serde_json::json!({ "mechanism": name, "runs": runs.len(), "accuracy": mean, "interval": interval })
             })
             .collect();
@@ -80,14 +85,11 @@ impl All<'_> {
             ["  mechanism", "test accuracy", "ε", "noise multiplier", "learning rate", "momentum", "seconds"];
         let mut rows = Vec::new();
         for (name, runs) in &groups {
-            let Summary { mean, interval } = accuracies(runs);
-            let interval = interval
-                .map_or(String::new(), |[low, high]| format!(" [{:.2}, {:.2}]", 100.0 * low, 100.0 * high));
             let first = runs[0];
             let valid = if first.privacy.valid { "" } else { " *" };
             rows.push([
                 format!("  {name}"),
-                format!("{:.2}%{interval}", 100.0 * mean),
+                Summary::of(&accuracies(runs)).in_hundredths("%"),
                 format!("{}{valid}", short_bound(first.privacy.epsilon, true)),
                 short_bound(first.privacy.noise_multiplier, false),
                 first.settings.learning_rate.to_string(),
@@ -100,15 +102,15 @@ impl All<'_> {
             say!("  * {INVALID}");
         }
         if repeats > 1 {
-            say!("  Means of {repeats} runs each, with 95% bootstrap intervals.");
+            say!("  Means of {repeats} runs each, with 95% bootstrap intervals over the runs.");
         }
         if let [(best, first), .., (last, others)] = groups.as_slice() {
-            let gain = accuracies(first).mean - accuracies(others).mean;
+            let gain = Summary::of_differences(&accuracies(first), &accuracies(others));
             // A budget is met from below, by a little more or less.
             let [a, b] = [first, others].map(|runs| runs[0].privacy);
             let same = a.valid && b.valid && (a.epsilon / b.epsilon - 1.0).abs() < 1e-2;
-            if gain > 0.0 && same {
-                say!("  {best} gains {:.1} points over {last} at the same ε.", 100.0 * gain);
+            if gain.mean > 0.0 && same {
+                say!("  {best} gains {} over {last} at the same ε.", gain.in_hundredths(" points"));
             }
         }
         say!("");
@@ -175,12 +177,14 @@ pub fn picture(name: &Path, task: &Task, finished: &[Finished], force: bool) -> 
             };
             let points =
                 (0..epochs).map(|i| (runs[0].state.epochs[i].step as f64, 100.0 * mean(i))).collect();
-            Series { name: name.to_string(), points, marker: true }
+            Series { name: labelled(name, runs[0].privacy.valid), points, marker: true }
         })
         .collect();
-    let privacy = &finished[0].privacy;
+    // The largest: mechanisms with the same noise multiplier have different ones.
+    let epsilon = finished.iter().map(|run| run.privacy.epsilon).fold(0.0, f64::max);
+    let (epsilon, delta) = (short_bound(epsilon, true), finished[0].privacy.delta);
     let lines = Lines {
-        title: format!("{}, ε = {:.3}, δ = {:e}", task.name, privacy.epsilon, privacy.delta),
+        title: format!("{}, ε = {epsilon}, δ = {delta:e}", task.name),
         x_label: "step".into(),
         y_label: "test accuracy, %".into(),
         series,

@@ -47,9 +47,9 @@ pub fn of(design: &Design, settings: &Settings, privacy: &Privacy, task: &Task, 
                  in one of them and not in the other."
             ));
             sentences.push(format!(
-                "{sampled} on Poisson samples, in which each of {examples} examples is with probability {:.6}, by a fresh coin in \
+                "{sampled} on Poisson samples, in which each of {examples} examples is with probability {}, by a fresh coin in \
                  every step.",
-                settings.batch_size as f64 / examples as f64
+                short_bound(settings.batch_size as f64 / examples as f64, true)
             ));
         }
         (None, false) => sentences.push(format!(
@@ -60,10 +60,13 @@ pub fn of(design: &Design, settings: &Settings, privacy: &Privacy, task: &Task, 
     if seeded {
         sentences.push(SEEDED.into());
     }
-    let accuracy = if task.held_out { ", and the accuracy on held-out examples" } else { "" };
+    sentences.push(
+        "The number of examples is taken as public: batches, steps and sampling rates depend on it.".into(),
+    );
+    let accuracy = if task.held_out { ", the accuracy on held-out examples" } else { "" };
     sentences.push(format!(
-        "Not covered: hyper-parameters that were tuned on the private data, other runs on them, and the training loss and \
-         clipped part that are shown here{accuracy}."
+        "Not covered: hyper-parameters that were tuned on the private data, other runs on them, the training loss and clipped \
+         part that are shown here{accuracy}, and attacks on floating-point noise."
     ));
     sentences
 }

@@ -1,0 +1,191 @@
+//! Runs that are kept: a finished one is a line in a file, an unfinished one has checkpoints beside it.
+
+use crate::output::quoted;
+use crate::train::{Finished, Job, Place};
+use antiphon::atomic;
+use antiphon::error::{Error, Result};
+use antiphon_train::task::Task;
+use antiphon_train::trainer::{Description, Settings};
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// A finished run, as it is kept.
+#[derive(Serialize, Deserialize, Clone)]
+pub struct Record {
+    pub run: String,
+    pub seed: u64,
+    pub held_out: bool,
+    pub target_epsilon: f64,
+    pub mechanism: String,
+    pub settings: Settings,
+    pub accuracy: f64,
+    pub epsilon: f64,
+    pub delta: f64,
+    pub valid: bool,
+    pub noise_multiplier: f64,
+    pub steps: usize,
+    pub seconds: f64,
+    /// Step and test accuracy of every epoch.
+    pub curve: Vec<(usize, f64)>,
+    pub command: String,
+    pub version: String,
+}
+
+/// Where runs are kept, if anywhere.
+pub struct Kept {
+    folder: Option<PathBuf>,
+    file: PathBuf,
+    records: Vec<Record>,
+}
+
+impl Kept {
+    /// Reads what is there.
+    pub fn open(folder: Option<&Path>, what: &str) -> Result<Kept> {
+        let Some(folder) = folder else {
+            return Ok(Kept { folder: None, file: PathBuf::new(), records: Vec::new() });
+        };
+        let file = folder.join(format!("{what}.jsonl"));
+        let io = |source| Error::Io { path: file.clone(), source };
+        let mut text = match std::fs::read_to_string(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            text => text.map_err(io)?,
+        };
+        // Killed while it wrote a line: its run is still in its folder, and gives the line again.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        if whole < text.len() {
+            text.truncate(whole);
+            atomic::write(&file, true, |file| file.write_all(text.as_bytes()))?;
+        }
+        let records = text
+            .lines()
+            .enumerate()
+            .map(|(i, line)| {
+                serde_json::from_str(line).map_err(|error| Error::File {
+                    path: file.clone(),
+                    reason: format!("line {} is not a run: {error}", i + 1),
+                })
+            })
+            .collect::<Result<Vec<Record>>>()?;
+        Ok(Kept { folder: Some(folder.into()), file, records })
+    }
+
+    /// A run: the one that is there, or a new one, which is there from then on.
+    pub fn run(&self, job: &Job, task: &Task, seed: u64, epsilon: f64, held_out: bool) -> Result<Record> {
+        let id = Description::new(task, &job.design, &job.settings, &job.privacy).id();
+        if let Some(record) = self.records.iter().find(|record| record.run == id && record.seed == seed) {
+            return Ok(record.clone());
+        }
+        let place = self.folder.as_ref().map(|folder| folder.join(format!("run-{}-{seed}", &id[..16])));
+        let kept = place.as_ref().map(|folder| Place {
+            folder,
+            every: Some(25),
+            resume: folder.join("run.json").exists(),
+        });
+        let finished = job.run(task, Some(seed), kept.as_ref(), None, false)?;
+        let record = record(&finished, id, seed, epsilon, held_out);
+        if let Some(folder) = place {
+            let io = |source| Error::Io { path: self.file.clone(), source };
+            let line = serde_json::to_string(&record).expect("plain fields");
+            let mut file =
+                std::fs::OpenOptions::new().create(true).append(true).open(&self.file).map_err(io)?;
+            writeln!(file, "{line}").and_then(|()| file.sync_all()).map_err(io)?;
+            std::fs::remove_dir_all(&folder).map_err(|source| Error::Io { path: folder, source })?;
+        }
+        Ok(record)
+    }
+}
+
+fn record(run: &Finished, id: String, seed: u64, target_epsilon: f64, held_out: bool) -> Record {
+    Record {
+        run: id,
+        seed,
+        held_out,
+        target_epsilon,
+        mechanism: run.mechanism.clone(),
+        settings: run.settings,
+        accuracy: run.accuracy(),
+        epsilon: run.privacy.epsilon,
+        delta: run.privacy.delta,
+        valid: run.privacy.valid,
+        noise_multiplier: run.privacy.noise_multiplier,
+        steps: run.state.step,
+        seconds: run.seconds,
+        curve: run.state.epochs.iter().map(|epoch| (epoch.step, epoch.test.accuracy)).collect(),
+        command: command(std::env::args_os()),
+        version: env!("CARGO_PKG_VERSION").into(),
+    }
+}
+
+/// The command without its folders, which say nothing about the result.
+fn command(words: impl IntoIterator<Item = std::ffi::OsString>) -> String {
+    let folder = |word: &str| ["--data", "--output", "-o"].contains(&word);
+    let with_folder = |word: &str| word.starts_with("--data=") || word.starts_with("--output=");
+    let mut kept = vec!["antiphon".to_string()];
+    let mut words = words.into_iter().skip(1).map(|word| quoted(&word));
+    while let Some(word) = words.next() {
+        if folder(&word) {
+            words.next();
+        } else if !with_folder(&word) {
+            kept.push(word);
+        }
+    }
+    kept.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_kept_without_folders() {
+        let words = "antiphon reproduce cifar10 --data /a --epsilon 2,8 --output=b --repeats 3 -o c --force";
+        let kept = command(words.split(' ').map(Into::into));
+        assert_eq!(kept, "antiphon reproduce cifar10 --epsilon 2,8 --repeats 3 --force");
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_made_again() {
+        let settings = Settings {
+            epochs: 1,
+            batch_size: 1,
+            clip_norm: 1.0,
+            learning_rate: 0.1,
+            momentum: 0.0,
+            cooldown: None,
+            in_workload: false,
+        };
+        let record = Record {
+            run: "id".into(),
+            seed: 1,
+            held_out: false,
+            target_epsilon: 1.0,
+            mechanism: "identity".into(),
+            settings,
+            accuracy: 0.5,
+            epsilon: 1.0,
+            delta: 1e-5,
+            valid: true,
+            noise_multiplier: 1.0,
+            steps: 1,
+            seconds: 1.0,
+            curve: vec![(1, 0.5)],
+            command: "antiphon".into(),
+            version: "0".into(),
+        };
+        let line = serde_json::to_string(&record).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.jsonl");
+        for (text, count) in
+            [(String::new(), 0), (line[..20].into(), 0), (format!("{line}\n"), 1), (format!("{line}\n{{"), 1)]
+        {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(Kept::open(Some(folder.path()), "x").unwrap().records.len(), count);
+            let kept = std::fs::read_to_string(&file).unwrap();
+            assert_eq!(kept, format!("{line}\n").repeat(count));
+        }
+        std::fs::write(&file, "{}\n").unwrap();
+        let message = Kept::open(Some(folder.path()), "x").err().unwrap().to_string();
+        assert!(message.contains("line 1 is not a run"), "{message}");
+    }
+}
