@@ -89,7 +89,10 @@ fn logs_pictures_and_parameters_are_written() {
     assert!(here.join("p.svg").exists() && here.join("p.png").exists());
     let bytes = std::fs::read(here.join("model.safetensors")).unwrap();
     let head = String::from_utf8_lossy(&bytes[..bytes.len() - 2600]);
-    assert!(head.contains("statement") && head.contains(r#"\"dataset\":[\"digits\",\"\"]"#), "no hash of the data: {head}");
+    assert!(
+        head.contains("statement") && head.contains(r#"\"dataset\":[\"digits\",\"\"]"#),
+        "no hash of the data: {head}"
+    );
     assert!(message(here, &line, 2).contains("exists; use --force"));
     antiphon(here, &format!("{line} --force")).success();
 }

@@ -35,6 +35,8 @@ pub struct Folder {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bound {
+    /// Of this program. Another one may compute other last bits, and what a crash lost would have the same noise under other gradients.
+    version: String,
     description: Description,
     seed: Option<u64>,
     /// Of a key that is no seed's.
@@ -42,6 +44,11 @@ struct Bound {
 }
 
 impl Bound {
+    fn new(description: &Description, seed: Option<u64>, key_fingerprint: Option<String>) -> Bound {
+        let version = env!("CARGO_PKG_VERSION").into();
+        Bound { version, description: description.clone(), seed, key_fingerprint }
+    }
+
     /// The SHA-256 of all of it, in hexadecimal. The description alone is not enough: another seed or key is another order of the
     /// examples and other noise, and no ε was computed for a run that changes them midway.
     fn id(&self) -> String {
@@ -55,6 +62,8 @@ impl Bound {
 #[serde(deny_unknown_fields)]
 struct Progress {
     step: usize,
+    /// That the run has taken so far.
+    seconds: f64,
     epochs: Vec<Epoch>,
     running: (usize, f64, usize),
 }
@@ -71,9 +80,12 @@ impl Folder {
             ));
         }
         if path.join("key.json").exists() {
-            return Err(refuse("has the key of another run, which must not serve twice: use another folder"));
+            return Err(refuse(
+                "has a key without a run: that of another run, which must not serve twice, or of one that was killed before its \
+                 first step. Use another folder",
+            ));
         }
-        let mut run = Bound { description: description.clone(), seed, key_fingerprint: None };
+        let mut run = Bound::new(description, seed, None);
         let secrets = match seed {
             Some(seed) => Secrets::from_seed(seed, &description.id()),
             None => {
@@ -92,17 +104,15 @@ impl Folder {
     pub fn open(path: &Path, description: &Description, seed: Option<u64>) -> Result<(Folder, Secrets)> {
         let file = path.join("run.json");
         let refuse = |reason: String| Error::File { path: file.clone(), reason };
-        let text = match fs::read_to_string(&file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(refuse("is not there: there is no run to go on with".into()));
-            }
-            Err(source) => return Err(Error::Io { path: file, source }),
-        };
+        if !file.exists() {
+            return Err(refuse("is not there: there is no run to go on with".into()));
+        }
+        let stored = locked(path)?;
+        let text =
+            std::io::read_to_string(&stored).map_err(|source| Error::Io { path: file.clone(), source })?;
         let run: Bound = serde_json::from_str(&text)
             .map_err(|error| refuse(format!("is not the description of a run of this version: {error}")))?;
-        let key_fingerprint = run.key_fingerprint.clone();
-        let expected = Bound { description: description.clone(), seed, key_fingerprint };
+        let expected = Bound::new(description, seed, run.key_fingerprint.clone());
         if run != expected {
             let differing = differences(&run, &expected);
             return Err(refuse(format!("is another run, which cannot go on as this one: {differing}")));
@@ -121,11 +131,11 @@ impl Folder {
                 Secrets::from_key(&key)
             }
         };
-        Ok((Folder { path: path.into(), run, _description: locked(path)? }, secrets))
+        Ok((Folder { path: path.into(), run, _description: stored }, secrets))
     }
 
-    /// The state to go on from, if there is one.
-    pub fn load(&self, noise_id: &str) -> Result<Option<State>> {
+    /// The state to go on from, if there is one, and the seconds that it took.
+    pub fn load(&self, noise_id: &str) -> Result<Option<(State, f64)>> {
         let path = self.path.join("checkpoint.safetensors");
         let refuse = |reason: String| Error::File { path: path.clone(), reason };
         let bytes = match fs::read(&path) {
@@ -155,15 +165,16 @@ impl Folder {
         if (entry("run"), entry("noise")) != (&self.run.id(), noise_id) {
             return Err(refuse("belongs to another run, or to another version of its mechanism".into()));
         }
-        let Progress { step, epochs, running } =
+        let Progress { step, seconds, epochs, running } =
             serde_json::from_str(entry("progress")).map_err(|error| damaged(&error))?;
-        Ok(Some(State { step, parameters, velocity, epochs, running }))
+        Ok(Some((State { step, parameters, velocity, epochs, running }, seconds)))
     }
 
     /// Keeps a state, as a whole or not at all.
-    pub fn save(&self, state: &State, noise_id: &str) -> Result<()> {
+    pub fn save(&self, state: &State, noise_id: &str, seconds: f64) -> Result<()> {
         let (parameters, velocity) = (bytes(&state.parameters), bytes(&state.velocity));
-        let progress = Progress { step: state.step, epochs: state.epochs.clone(), running: state.running };
+        let (step, epochs, running) = (state.step, state.epochs.clone(), state.running);
+        let progress = Progress { step, seconds, epochs, running };
         let progress = serde_json::to_string(&progress).expect("plain fields");
         let sum = checksum(&progress, &parameters, &velocity);
         let about = [
@@ -191,7 +202,9 @@ impl Folder {
 /// The description of the run in a folder, as long as it is worked on.
 fn locked(folder: &Path) -> Result<fs::File> {
     let path = folder.join("run.json");
-    let file = fs::File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+    // Some file systems want to write what they lock.
+    let file = fs::OpenOptions::new().read(true).write(true).open(&path);
+    let file = file.map_err(|source| Error::Io { path: path.clone(), source })?;
     atomic::lock(&file, &path)?;
     Ok(file)
 }

@@ -71,7 +71,7 @@ impl Job<'_> {
             // First the note, which says that nothing is there yet: that of an earlier file must not speak for the zeros of this one.
             write_note(&noted, &note)?;
         }
-        let file = open(&partial)?;
+        let file = open(&partial, found.is_none())?;
         if found.is_none() {
             file.set_len(0).map_err(io)?;
         }
@@ -155,10 +155,11 @@ impl Job<'_> {
     }
 }
 
-/// The unfinished file, for this process alone.
-fn open(partial: &Path) -> Result<File> {
+/// The unfinished file, for this process alone. One that goes on must be there: a new one would have zeros where columns are said to be
+/// done.
+fn open(partial: &Path, fresh: bool) -> Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false);
+    options.write(true).create(fresh).truncate(false);
     // Who has the noise has the gradients.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);

@@ -100,7 +100,7 @@ impl Accuracy {
             None => data::default_folder()?,
         };
         let task = Task::new(data::load(name, &folder)?, Model::usual(name))?;
-        let kept = Kept::open(pictures.output.as_deref(), what)?;
+        let mut kept = Kept::open(pictures.output.as_deref(), what)?;
         let mut held_out = None;
         let mut rows = Vec::new();
         for entry in self.entries(name)? {

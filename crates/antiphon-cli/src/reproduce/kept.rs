@@ -54,7 +54,10 @@ impl Kept {
         // Killed while it wrote a line: its run is still in its folder, and gives the line again.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         if whole < text.len() {
-            text.truncate(whole);
+            match serde_json::from_str::<Record>(&text[whole..]) {
+                Ok(_) => text.push('\n'),
+                Err(_) => text.truncate(whole),
+            }
             atomic::write(&file, true, |file| file.write_all(text.as_bytes()))?;
         }
         let records = text
@@ -71,7 +74,7 @@ impl Kept {
     }
 
     /// A run: the one that is there, or a new one, which is there from then on.
-    pub fn run(&self, job: &Job, task: &Task, seed: u64, epsilon: f64, held_out: bool) -> Result<Record> {
+    pub fn run(&mut self, job: &Job, task: &Task, seed: u64, epsilon: f64, held_out: bool) -> Result<Record> {
         let id = Description::new(task, &job.design, &job.settings, &job.privacy).id();
         if let Some(record) = self.records.iter().find(|record| record.run == id && record.seed == seed) {
             return Ok(record.clone());
@@ -84,14 +87,16 @@ impl Kept {
         });
         let finished = job.run(task, Some(seed), kept.as_ref(), None, false)?;
         let record = record(&finished, id, seed, epsilon, held_out);
+        drop(finished); // and with it the lock, before its folder is removed
         if let Some(folder) = place {
             let io = |source| Error::Io { path: self.file.clone(), source };
-            let line = serde_json::to_string(&record).expect("plain fields");
+            let line = serde_json::to_string(&record).expect("plain fields") + "\n";
             let mut file =
                 std::fs::OpenOptions::new().create(true).append(true).open(&self.file).map_err(io)?;
-            writeln!(file, "{line}").and_then(|()| file.sync_all()).map_err(io)?;
+            file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
             std::fs::remove_dir_all(&folder).map_err(|source| Error::Io { path: folder, source })?;
         }
+        self.records.push(record.clone());
         Ok(record)
     }
 }
@@ -176,9 +181,8 @@ mod tests {
         let line = serde_json::to_string(&record).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("x.jsonl");
-        for (text, count) in
-            [(String::new(), 0), (line[..20].into(), 0), (format!("{line}\n"), 1), (format!("{line}\n{{"), 1)]
-        {
+        let cut = [(String::new(), 0), (line[..20].into(), 0), (line.clone(), 1), (format!("{line}\n{{"), 1)];
+        for (text, count) in cut {
             std::fs::write(&file, text).unwrap();
             assert_eq!(Kept::open(Some(folder.path()), "x").unwrap().records.len(), count);
             let kept = std::fs::read_to_string(&file).unwrap();

@@ -265,10 +265,10 @@ impl Train {
             }
         }
         if let Some(path) = &self.output {
-            run::write_model(path, &finished[0], self.force)?;
+            run::write_model(path, &finished[0], self.replace())?;
         }
         let pictures = match &self.picture {
-            Some(name) => show::picture(name, &task, &finished, self.force)?,
+            Some(name) => show::picture(name, &task, &finished, self.replace())?,
             None => Vec::new(),
         };
         finished.iter().try_for_each(Finished::close)?;
@@ -278,6 +278,11 @@ impl Train {
             say!("Parameters written to {}.", path.display());
         }
         Ok(answer(true))
+    }
+
+    /// Whether files may be replaced. Those of a run that goes on are its own: it was killed after it had written them.
+    fn replace(&self) -> bool {
+        self.force || self.resume
     }
 
     fn mechanisms(&self) -> Vec<String> {
@@ -316,14 +321,14 @@ impl Train {
             return Err(Error::File { path: folder.clone(), reason });
         }
         for path in self.output.iter() {
-            atomic::check(path, self.force)?;
+            atomic::check(path, self.replace())?;
         }
         for name in names {
             kind(name)?;
         }
         if let Some(name) = &self.picture {
             for ending in ["svg", "png"] {
-                atomic::check(&name.with_extension(ending), self.force)?;
+                atomic::check(&name.with_extension(ending), self.replace())?;
             }
         }
         Ok(())

@@ -93,11 +93,14 @@ impl Job {
             ),
         };
         let mut trainer = Trainer::new(task, design, settings, privacy, &secrets, MEMORY)?;
+        let mut before = 0.0;
         if let Some(folder) = &folder
-            && let Some(state) = folder.load(trainer.noise_id())?
+            && let Some((state, seconds)) = folder.load(trainer.noise_id())?
         {
             trainer.resume(state)?;
+            before = seconds;
         }
+        let seconds = || before + start.elapsed().as_secs_f64();
         let steps = trainer.steps();
         let every = place.and_then(|place| place.every).unwrap_or(settings.steps_per_epoch(task.train.len()));
         let bar =
@@ -137,13 +140,13 @@ impl Job {
                 }
                 // Before the checkpoint: what a kill in between writes again is recognized, what it lost would be missing.
                 if let Some(log) = &mut log {
-                    log.epoch(&description, seed, &epoch, start.elapsed().as_secs_f64())?;
+                    log.epoch(&description, seed, &epoch, seconds())?;
                 }
             }
             if let Some(folder) = &folder
                 && (step.is_multiple_of(every) || step == steps)
             {
-                folder.save(trainer.state(), trainer.noise_id())?;
+                folder.save(trainer.state(), trainer.noise_id(), seconds())?;
             }
         }
         bar.finish_and_clear();
@@ -152,7 +155,7 @@ impl Job {
             privacy: *privacy,
             settings: *settings,
             seed,
-            seconds: start.elapsed().as_secs_f64(),
+            seconds: seconds(),
             state: trainer.state().clone(),
             statement: statement::of(design, settings, privacy, task, seed.is_some()),
             description,
@@ -180,8 +183,8 @@ fn line(epoch: &Epoch) {
 pub struct Log {
     file: File,
     path: PathBuf,
-    /// The last epoch that is there already, where a run goes on.
-    last: usize,
+    /// What is there already, where a run goes on: run, seed and epoch.
+    there: Vec<serde_json::Value>,
 }
 
 impl Log {
@@ -195,19 +198,16 @@ impl Log {
         let io = |source| Error::Io { path: path.into(), source };
         let mut file = options.open(path).map_err(io)?;
         let text = if resume { std::fs::read_to_string(path).map_err(io)? } else { String::new() };
-        let epoch = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["epoch"].as_u64();
-        let last = text.lines().filter_map(epoch).max().unwrap_or(0) as usize;
+        let there = text.lines().filter_map(|line| serde_json::from_str(line).ok().map(|line| place(&line)));
+        let there = there.collect();
         // A line that was cut off stays alone.
         if !text.is_empty() && !text.ends_with('\n') {
             writeln!(file).map_err(io)?;
         }
-        Ok(Log { file, path: path.into(), last })
+        Ok(Log { file, path: path.into(), there })
     }
 
     fn epoch(&mut self, run: &Description, seed: Option<u64>, epoch: &Epoch, seconds: f64) -> Result<()> {
-        if epoch.epoch <= self.last {
-            return Ok(());
-        }
         let line = serde_json::json!({
             "run": run.id(),
             "mechanism": run.mechanism.0,
@@ -223,8 +223,16 @@ impl Log {
             "valid": run.privacy.valid,
             "seconds": seconds,
         });
+        if self.there.contains(&place(&line)) {
+            return Ok(());
+        }
         writeln!(self.file, "{line}").map_err(|source| Error::Io { path: self.path.clone(), source })
     }
+}
+
+/// What a line of a log is about.
+fn place(line: &serde_json::Value) -> serde_json::Value {
+    serde_json::json!([line["run"], line["seed"], line["epoch"]])
 }
 
 /// Keeps the parameters with what is known about them. The file is to be released, so the hash of the data is left out: who knows all

@@ -158,13 +158,13 @@ fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
             while trainer.state().step < stop {
                 trainer.step().unwrap();
             }
-            kept.save(trainer.state(), trainer.noise_id()).unwrap();
+            kept.save(trainer.state(), trainer.noise_id(), 0.5).unwrap();
             trainer.step().unwrap(); // lost
             drop(kept);
             let (opened, secrets) = Folder::open(&path, &description, Some(9)).unwrap();
             (kept, trainer) = (opened, run.trainer(&secrets));
-            let state = kept.load(trainer.noise_id()).unwrap().unwrap();
-            assert_eq!(state.step, stop);
+            let (state, seconds) = kept.load(trainer.noise_id()).unwrap().unwrap();
+            assert_eq!((state.step, seconds), (stop, 0.5));
             trainer.resume(state).unwrap();
         }
         while !trainer.finished() {
@@ -197,9 +197,9 @@ fn a_folder_takes_one_run_and_its_key_no_other() {
     assert!(refused(Folder::open(&path, &description, Some(1))).contains("seed was null and is 1"));
     // A checkpoint of another noise, and a damaged one.
     let trainer = run.trainer(&secrets);
-    kept.save(trainer.state(), "other").unwrap();
+    kept.save(trainer.state(), "other", 0.5).unwrap();
     assert!(kept.load(trainer.noise_id()).unwrap_err().to_string().contains("belongs to another run"));
-    kept.save(trainer.state(), trainer.noise_id()).unwrap();
+    kept.save(trainer.state(), trainer.noise_id(), 0.5).unwrap();
     let file = path.join("checkpoint.safetensors");
     let mut bytes = std::fs::read(&file).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -215,7 +215,7 @@ fn a_folder_takes_one_run_and_its_key_no_other() {
     let third = folder.path().join("third");
     let (other, _) = Folder::create(&third, &description, None).unwrap();
     // The same run with another key is another run: half of each would have two orders of the examples.
-    kept.save(trainer.state(), trainer.noise_id()).unwrap();
+    kept.save(trainer.state(), trainer.noise_id(), 0.5).unwrap();
     std::fs::copy(&file, third.join("checkpoint.safetensors")).unwrap();
     let text = other.load(trainer.noise_id()).unwrap_err().to_string();
     assert!(text.contains("belongs to another run"), "{text}");

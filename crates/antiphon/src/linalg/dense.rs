@@ -1,8 +1,12 @@
 //! Dense matrices: thin names over faer, so that no other room has to know it.
 
 use crate::error::{Error, Result};
+use faer::diag::Diag;
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::evd;
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::linalg::solvers::SelfAdjointEigen;
+use faer::linalg::svd::{self, ComputeSvdVectors};
 use faer::{Accum, Par, Side, get_global_parallelism};
 use rayon::prelude::*;
 use std::cmp::Ordering;
@@ -274,22 +278,50 @@ pub fn symmetric_eigen(m: &Matrix) -> Result<(Vec<f64>, Matrix)> {
     Ok((values, eigen.U().to_owned()))
 }
 
+/// Into how many parts faer cuts sums of these decompositions. By default it is the number of threads, and then the last bits of a
+/// mechanism, and all noise that is derived from its hash, would depend on that. Any number of threads can work on four parts.
+fn parts() -> Par {
+    Par::rayon(4)
+}
+
 /// The smallest and the largest eigenvalue of a symmetric matrix.
 pub fn extreme_eigenvalues(m: &Matrix) -> Result<(f64, f64)> {
-    let values = m.self_adjoint_eigenvalues(Side::Lower).map_err(|_| not_converged("eigenvalues", m))?;
-    Ok((values[0], values[values.len() - 1]))
+    let n = m.nrows();
+    let mut values = Diag::zeros(n);
+    let scratch =
+        evd::self_adjoint_evd_scratch::<f64>(n, evd::ComputeEigenvectors::No, parts(), Default::default());
+    let mut memory = MemBuffer::new(scratch);
+    let stack = MemStack::new(&mut memory);
+    evd::self_adjoint_evd(m.as_ref(), values.as_mut(), None, parts(), stack, Default::default())
+        .map_err(|_| not_converged("eigenvalues", m))?;
+    let values = values.column_vector();
+    Ok((values[0], values[n - 1]))
 }
 
 /// The singular values, largest first.
 pub fn singular_values(m: &Matrix) -> Result<Vec<f64>> {
-    m.singular_values().map_err(|_| not_converged("singular values", m))
+    decompose(m, None)
 }
 
 /// The singular value decomposition m = P·diag(σ)·Qᵀ of a square matrix, as (P, σ, Q).
 pub fn singular_value_decomposition(m: &Matrix) -> Result<(Matrix, Vec<f64>, Matrix)> {
-    let svd = m.svd().map_err(|_| not_converged("singular values", m))?;
-    let values = svd.S().column_vector().iter().copied().collect();
-    Ok((svd.U().to_owned(), values, svd.V().to_owned()))
+    let (mut p, mut q) = (Matrix::zeros(m.nrows(), m.nrows()), Matrix::zeros(m.ncols(), m.ncols()));
+    let values = decompose(m, Some((&mut p, &mut q)))?;
+    Ok((p, values, q))
+}
+
+fn decompose(m: &Matrix, vectors: Option<(&mut Matrix, &mut Matrix)>) -> Result<Vec<f64>> {
+    let (rows, columns) = m.shape();
+    let wanted = if vectors.is_some() { ComputeSvdVectors::Full } else { ComputeSvdVectors::No };
+    let mut values = Diag::zeros(rows.min(columns));
+    let (p, q) = vectors.unzip();
+    let scratch = svd::svd_scratch::<f64>(rows, columns, wanted, wanted, parts(), Default::default());
+    let mut memory = MemBuffer::new(scratch);
+    let stack = MemStack::new(&mut memory);
+    let [p, q] = [p, q].map(|vectors| vectors.map(Matrix::as_mut));
+    svd::svd(m.as_ref(), values.as_mut(), p, q, parts(), stack, Default::default())
+        .map_err(|_| not_converged("singular values", m))?;
+    Ok(values.column_vector().iter().copied().collect())
 }
 
 fn not_converged(what: &str, m: &Matrix) -> Error {
