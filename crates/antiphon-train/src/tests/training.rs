@@ -187,14 +187,14 @@ fn a_folder_takes_one_run_and_its_key_no_other() {
     assert!(refused(Folder::create(&path, &description, None)).contains("has a run already"));
     assert!(refused(Folder::open(&path, &description, None)).contains("in use by another process"));
     drop(kept);
-    let (kept, again) = Folder::open(&path, &description, None).unwrap();
-    assert_eq!(again.noise.fingerprint(), secrets.noise.fingerprint());
     // Anything that differs is named.
     let mut other = description.clone();
     other.settings.learning_rate = 0.2;
     let text = refused(Folder::open(&path, &other, None));
     assert!(text.contains("learning_rate was 0.1 and is 0.2"), "{text}");
     assert!(refused(Folder::open(&path, &description, Some(1))).contains("seed was null and is 1"));
+    let (kept, again) = Folder::open(&path, &description, None).unwrap();
+    assert_eq!(again.noise.fingerprint(), secrets.noise.fingerprint());
     // A checkpoint of another noise, and a damaged one.
     let trainer = run.trainer(&secrets);
     kept.save(trainer.state(), "other", 0.5).unwrap();
@@ -220,9 +220,13 @@ fn a_folder_takes_one_run_and_its_key_no_other() {
     let text = other.load(trainer.noise_id()).unwrap_err().to_string();
     assert!(text.contains("belongs to another run"), "{text}");
     std::fs::copy(third.join("key.json"), path.join("key.json")).unwrap();
+    drop(kept);
     assert!(refused(Folder::open(&path, &description, None)).contains("the key of another run"));
+    drop(other);
+    let (kept, _) = Folder::open(&third, &description, None).unwrap();
     kept.finish().unwrap();
-    assert!(refused(Folder::open(&path, &description, None)).contains("is a run that is over"));
+    drop(kept);
+    assert!(refused(Folder::open(&third, &description, None)).contains("is a run that is over"));
 }
 
 /// 102 instead of 100 examples make as many steps, but a larger rate than the one that was accounted for.
