@@ -400,9 +400,11 @@ fn the_observer_can_stop_the_work_in_every_phase() {
 #[test]
 fn the_number_of_threads_changes_no_bit() {
     // Few steps per epoch go the dense route, whose decompositions are shared among threads from about 256 steps on.
-    for (steps, per_epoch, implicit, route) in
-        [(144, 24, true, Route::Structured), (300, 30, false, Route::Structured), (270, 9, false, Route::Dense)]
-    {
+    for (steps, per_epoch, implicit, route) in [
+        (144, 24, true, Route::Structured),
+        (300, 30, false, Route::Structured),
+        (270, 9, false, Route::Dense),
+    ] {
         let workload = Workload::training(steps, 0.9, None).unwrap();
         let schema = Schema::fixed_order(steps, per_epoch).unwrap();
         let params = Params { implicit, ..Params::default() };
