@@ -160,7 +160,7 @@ fn row(candidate: &Candidate, params: Option<u64>) -> [String; 10] {
     ]
 }
 
-fn plural(n: usize) -> &'static str {
+pub fn plural(n: usize) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 

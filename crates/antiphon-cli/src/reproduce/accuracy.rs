@@ -8,7 +8,7 @@
 use super::kept::{Kept, Record};
 use super::{GAP, Pictures, factorization};
 use crate::chart::{Lines, Picture, Series};
-use crate::compare::table;
+use crate::compare::{plural, table};
 use crate::output::{answer, print_json, short_bound};
 use crate::progress::busy;
 use crate::train::{self, INVALID, Job, TrainingArgs};
@@ -93,7 +93,12 @@ struct Row {
 impl Accuracy {
     pub fn run(&self, name: Name, pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
         let what = name.as_str();
-        pictures.check(&[what])?;
+        let figure = match self.ablation {
+            None => what.to_string(),
+            Some(Ablation::Stamps) => format!("{what}-stamps"),
+            Some(Ablation::Epochs) => format!("{what}-epochs"),
+        };
+        pictures.check(&[&figure])?;
         self.check()?;
         let folder = match &self.data {
             Some(folder) => folder.clone(),
@@ -142,7 +147,7 @@ impl Accuracy {
                 });
             }
         }
-        let files = pictures.draw(what, &Picture::Lines(picture(name, &rows)))?;
+        let files = pictures.draw(&figure, &Picture::Lines(picture(name, &rows)))?;
         if json {
             print_json(&serde_json::json!({ "ok": true, "dataset": what, "rows": rows, "files": files }))?;
             return Ok(answer(true));
@@ -233,7 +238,7 @@ fn design(entry: Entry, task: &Task, settings: &Settings) -> Result<Design> {
             let stamped = factorization("optimal", settings.epochs / epochs, &schema, &workload)?;
             let noising = NoisingMatrix::new(noising_matrix(&stamped))?;
             let mechanism = make::dense(noising, &schema, &workload, GAP, &|_| true)?;
-            Design::of(format!("optimal for {epochs} epochs"), mechanism)
+            Design::of(format!("optimal for {epochs} epoch{}", plural(epochs)), mechanism)
         }),
     }
 }
