@@ -252,7 +252,7 @@ fn print(name: Name, rows: &[Row]) {
         [
             format!("  {}", row.mechanism),
             format!("{}{valid}", short_bound(row.runs[0].epsilon, true)),
-            Summary::of(&accuracies(&row.runs)).in_hundredths("%"),
+            Summary { mean: row.accuracy, interval: row.interval }.in_hundredths("%"),
             row.runs.len().to_string(),
             row.settings.learning_rate.to_string(),
             row.settings.momentum.to_string(),
