@@ -31,6 +31,7 @@
 
 pub mod accounting;
 pub mod atomic;
+pub mod certificate;
 pub mod error;
 pub mod file;
 pub mod linalg;

@@ -116,6 +116,35 @@ impl Workload {
         }
     }
 
+    /// A/s for a power of two s near its largest entry (or learning rate), and s: nothing is rounded unless entries are 300 decades apart. `None` where
+    /// that is of no use, between 2⁻⁴⁰ and 2⁴⁰.
+    pub fn normalized(&self) -> Option<(Workload, f64)> {
+        let largest = match self {
+            Workload::Training(training) => training.rates()?.iter().copied().fold(0.0, f64::max),
+            Workload::Dense(a) => (0..a.ncols())
+                .flat_map(|j| a.col_as_slice(j))
+                .fold(0.0, |largest: f64, x| largest.max(x.abs())),
+        };
+        let exponent = largest.log2().floor();
+        if exponent.abs() <= 40.0 || !exponent.is_finite() {
+            return None;
+        }
+        // In two steps: one alone may be out of range.
+        let half = (-exponent / 2.0).floor() as i32;
+        let (first, second) = (2f64.powi(half), 2f64.powi(-(exponent as i32) - half));
+        let divided = |x: f64| x * first * second;
+        let workload = match self {
+            Workload::Training(training) => {
+                let rates = training.rates.as_ref().map(|rates| rates.iter().map(|x| divided(*x)).collect());
+                Workload::Training(Training { rates, ..training.clone() })
+            }
+            Workload::Dense(a) => {
+                Workload::dense(dense::from_fn(a.nrows(), a.ncols(), |i, j| divided(a[(i, j)]))).ok()?
+            }
+        };
+        Some((workload, 2f64.powi(exponent as i32)))
+    }
+
     /// A as a dense matrix.
     pub fn matrix(&self) -> Matrix {
         match self {

@@ -3,7 +3,7 @@
 
 use antiphon::error::Error;
 use antiphon::linalg::Matrix;
-use antiphon::linalg::dense::{gram, lower_inverse, squared_norm};
+use antiphon::linalg::dense::{from_fn, gram, lower_inverse, squared_norm};
 use antiphon::mechanism::{Mechanism, Noise};
 use antiphon::optimize::blocks::BlockDual;
 use antiphon::optimize::resolvent::{Resolvent, rule_for};
@@ -457,6 +457,33 @@ fn steeply_rising_rates_are_left_to_the_dense_route() {
                     assert!(matches!(error, Error::Numerical(_) | Error::NoConvergence { .. }), "{error}")
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn the_scale_of_the_workload_changes_the_loss_and_nothing_else() {
+    let schema = Schema::fixed_order(24, 6).unwrap();
+    let a = Workload::training(24, 0.9, None).unwrap().matrix();
+    let solve = |workload: Workload| optimize(&schema, &workload, &Params::default(), &|_| true).unwrap().mechanism;
+    let plain = solve(Workload::dense(a.clone()).unwrap());
+    for exponent in [-332, -50, 50, 332] {
+        let scale = 2f64.powi(exponent); // up to 1e±100
+        let scaled = Workload::dense(from_fn(24, 24, |i, j| scale * a[(i, j)])).unwrap();
+        let found = solve(scaled);
+        let loss = found.claims.loss / scale / scale;
+        assert!((loss / plain.claims.loss - 1.0).abs() < 2e-3, "{exponent}: {loss} {}", plain.claims.loss);
+        assert!(found.claims.gap() <= 1e-3);
+        let report = antiphon::verify::mechanism(&found).unwrap();
+        assert!(report.ok(), "{exponent}: {:?}", report.checks);
+    }
+    // Rates too, by either route.
+    for rate in [1e-25, 1e25] {
+        for implicit in [false, true] {
+            let workload = Workload::training(24, 0.5, Some(vec![rate; 24])).unwrap();
+            let params = Params { implicit, ..Params::default() };
+            let found = optimize(&schema, &workload, &params, &|_| true).unwrap().mechanism;
+            assert!(antiphon::verify::mechanism(&found).unwrap().ok(), "{rate:e}, {implicit}");
         }
     }
 }

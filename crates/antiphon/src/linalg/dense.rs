@@ -177,8 +177,9 @@ pub fn small_product(a: &Matrix, b: &Matrix) -> Matrix {
 
 /// The upper triangular (or trapezoidal) R of a QR decomposition, with min(rows, columns) rows, on the calling
 /// thread only.
-pub fn small_qr(mut m: Matrix) -> Matrix {
+pub fn small_qr(m: &Matrix) -> Matrix {
     use faer::linalg::qr::no_pivoting::factor;
+    let mut m = m.clone();
     let (rows, columns) = (m.nrows(), m.ncols());
     let size = rows.min(columns);
     let block = 8.min(size.max(1));

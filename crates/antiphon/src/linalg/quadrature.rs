@@ -107,7 +107,7 @@ impl Quadrature {
     /// An upper bound on sup r(μ)√μ over all μ > 0, tight to `tolerance`.
     pub fn supremum(&self, tolerance: f64) -> f64 {
         let (low, high) = self.range();
-        bound(low, high, self.curvature(), tolerance, |s| self.h(s))
+        supremum(low, high, tolerance, |s| self.h(s))
     }
 
     /// A lower bound on inf r(μ)√μ over μ in [low, high], tight to `tolerance`. Zero, which is always true, where
@@ -116,7 +116,8 @@ impl Quadrature {
         if !(low > 0.0 && low <= high && high.is_finite()) {
             return 0.0;
         }
-        -bound(low.ln(), high.ln(), self.curvature(), tolerance, |s| {
+        let (first, last) = self.range();
+        -bound(low.ln(), high.ln(), curvature(first, last, |s| self.h(s)), tolerance, |s| {
             let (value, slope) = self.h(s);
             (-value, -slope)
         })
@@ -126,16 +127,21 @@ impl Quadrature {
     fn range(&self) -> (f64, f64) {
         (self.nodes[0].ln(), self.nodes[self.nodes.len() - 1].ln())
     }
+}
 
-    /// A bound on |h''|: that is at most h/4, and h exceeds its maximum over a grid of spacing ν at most by the
-    /// factor 1/(1 − ν²/32).
-    fn curvature(&self) -> f64 {
-        let (low, high) = self.range();
-        let cells = ((high - low) * 4.0).ceil() + 1.0;
-        let spacing = (high - low) / cells;
-        let top = (0..=cells as usize).map(|i| self.h(low + i as f64 * spacing).0).fold(0.0, f64::max);
-        0.25 * top / (1.0 - spacing * spacing / 32.0)
-    }
+/// An upper bound on the supremum over all s of a positive combination h of terms sech((s − t)/2), given as h and its derivative, if the
+/// supremum lies in [low, high]; tight to `tolerance` (docs/theory.md, section 6.3).
+pub fn supremum(low: f64, high: f64, tolerance: f64, h: impl Fn(f64) -> (f64, f64)) -> f64 {
+    bound(low, high, curvature(low, high, &h), tolerance, h)
+}
+
+/// A bound on |h''|: that is at most h/4, and h exceeds its maximum over a grid of spacing ν at most by the
+/// factor 1/(1 − ν²/32).
+fn curvature(low: f64, high: f64, h: impl Fn(f64) -> (f64, f64)) -> f64 {
+    let cells = ((high - low) * 4.0).ceil() + 1.0;
+    let spacing = (high - low) / cells;
+    let top = (0..=cells as usize).map(|i| h(low + i as f64 * spacing).0).fold(0.0, f64::max);
+    0.25 * top / (1.0 - spacing * spacing / 32.0)
 }
 
 /// An upper bound on max f over [low, high] where |f''| ≤ curvature, by bisection of the intervals that

@@ -55,8 +55,9 @@ impl Anderson {
         let norms: Vec<f64> = columns.iter().map(|c| dot(c, c).sqrt().max(f64::MIN_POSITIVE)).collect();
         let mut system = vec![vec![0.0; m + 1]; m];
         for i in 0..m {
-            for j in 0..m {
+            for j in 0..=i {
                 system[i][j] = dot(columns[i], columns[j]) / (norms[i] * norms[j]);
+                system[j][i] = system[i][j];
             }
             system[i][i] += 1e-12;
             system[i][m] = dot(columns[i], f) / norms[i];

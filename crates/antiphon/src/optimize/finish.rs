@@ -4,6 +4,7 @@ use super::blocks::BlockDual;
 use super::climb::{Climb, Engine, Evaluation, Full};
 use super::resolvent::rule_for;
 use super::{Phase, Progress, rounding};
+use crate::certificate;
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
 use crate::mechanism::{Certificate, Claims, Mechanism, Noise, NoisingMatrix};
@@ -30,7 +31,7 @@ pub fn squared_sensitivity(grams: &[Vec<f64>]) -> Result<f64> {
 }
 
 /// The certificate of a dual, and c = Σ_π max_i ‖row i of L_π‖², rounded up.
-fn certificate(dual: &BlockDual) -> (Certificate, f64) {
+fn certificate_of(dual: &BlockDual) -> (Certificate, f64) {
     let factors: Vec<Vec<f64>> = (0..dual.patterns.len()).map(|r| dual.scaled_factor(r).collect()).collect();
     let mut total = 0.0;
     for factor in &factors {
@@ -69,6 +70,16 @@ fn lower_bound(
         }
     };
     Ok(a * a / total * (1.0 - 4.0 * f64::EPSILON)) // down
+}
+
+/// A claim that the checker can derive too. Its bound for long runs is one for every certificate, and may be smaller than ours: its allowance
+/// for rounding grows with the condition of the problem.
+fn derivable(own: f64, climb: &Climb<'_>, certificate: &Certificate) -> Result<f64> {
+    let derived = || certificate::lower_bound_in_linear_time(climb.schema, climb.workload, certificate);
+    match climb.params.implicit || climb.schema.steps() > certificate::MAX_SINGULAR_STEPS {
+        true => Ok(derived()?.map_or(own, |derived| own.min(derived.value))),
+        false => Ok(own), // by singular values, the same way
+    }
 }
 
 /// The dense mechanism of the current iterate: the rounded X or, where that fails or patterns overlap, X(U) itself
@@ -124,7 +135,7 @@ pub(super) fn dense(
     // find the claim true. Privacy is accounted with this figure, and the loss is the loss at this figure.
     let sensitivity = found.sensitivity.upper * (1.0 + 1e-12 + 4.0 * found.residual);
     let loss = sensitivity * sensitivity * noising.squared_error(climb.workload) * (1.0 + 4.0 * f64::EPSILON);
-    let (certificate, total) = certificate(next);
+    let (certificate, total) = certificate_of(next);
     let lower_bound = lower_bound(
         &mut climb.engine,
         climb.workload,
@@ -132,6 +143,7 @@ pub(super) fn dense(
         total,
         (0.001 * climb.params.gap).clamp(1e-10, 1e-6),
     )?;
+    let lower_bound = derivable(lower_bound, climb, &certificate)?;
     Ok(Some(Mechanism {
         schema: climb.schema.clone(),
         workload: climb.workload.clone(),
@@ -159,16 +171,17 @@ pub(super) fn implicit(climb: &mut Climb<'_>, target: f64) -> Result<Mechanism> 
     let squared = squared_sensitivity(&grams)? * (1.0 + 2e-8);
     let bottom = rule.infimum(low, high, 1e-9);
     let top = rule.supremum(1e-9);
-    let (certificate, total) = certificate(&dual);
+    let (certificate, total) = certificate_of(&dual);
     let (below, above) = (a * (1.0 - RESOLVENT_ROUNDING), a * (1.0 + RESOLVENT_ROUNDING));
+    let lower_bound = derivable((below / top).powi(2) / total, climb, &certificate)?; // down
     Ok(Mechanism {
         schema: climb.schema.clone(),
         workload: climb.workload.clone(),
         noise: Noise::Implicit { rule, squared_sensitivity: squared },
         certificate,
         claims: Claims {
-            loss: squared * above / (bottom * bottom),  // up
-            lower_bound: (below / top).powi(2) / total, // down
+            loss: squared * above / (bottom * bottom), // up
+            lower_bound,
             sensitivity: 1.0,
         },
     })

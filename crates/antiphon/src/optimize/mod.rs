@@ -23,7 +23,7 @@ pub mod rounding;
 pub mod variants;
 
 use crate::error::{Error, Result};
-use crate::mechanism::{Certificate, Mechanism};
+use crate::mechanism::{Certificate, Claims, Mechanism};
 use crate::schema::Schema;
 use crate::workload::Workload;
 use serde::Serialize;
@@ -118,6 +118,23 @@ pub fn optimize(
 ) -> Result<Optimized> {
     let start = Instant::now();
     check(schema, workload, params)?;
+    // The optimum does not depend on the scale of A, only its loss does, and that as the square.
+    if let Some((normalized, scale)) = workload.normalized() {
+        let square = scale * scale;
+        let rescaled = |progress: &Progress| {
+            let (loss, lower_bound) = (progress.loss * square, progress.lower_bound * square);
+            observer(&Progress { loss, lower_bound, ..*progress })
+        };
+        let mut found = optimize(schema, &normalized, params, &rescaled)?;
+        let Claims { loss, lower_bound, .. } = &mut found.mechanism.claims;
+        (*loss, *lower_bound) = (*loss * square, *lower_bound * square); // exact
+        if !(loss.is_finite() && *lower_bound >= f64::MIN_POSITIVE) {
+            let allowed = "such that the squared error of the model is a number of double precision";
+            return Err(Error::argument("the workload", allowed, format!("entries of about {scale:e}")));
+        }
+        found.mechanism.workload = workload.clone();
+        return Ok(Optimized { elapsed: start.elapsed(), ..found });
+    }
     let climb = climb::Climb::new(schema, workload, params, observer)?;
     let route = climb.route();
     let (mechanism, iterations) = climb.run()?;

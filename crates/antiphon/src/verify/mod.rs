@@ -1,16 +1,15 @@
 //! Verification: everything a mechanism claims, derived again from the matrix and the certificate alone.
 //!
 //! Nothing here calls the optimizer to check the optimizer: the lower bound comes from singular values or, for long
-//! runs, from stacked QR decompositions ([`lower_bound`]); the sensitivity from the stored matrix and its residual, or
+//! runs, from determinants by stacked QR decompositions ([`lower_bound`]); the sensitivity from the stored matrix and its residual, or
 //! from the definition of a structured mechanism ([`definitions`]); the loss from the product with the workload. Sensitivity and loss are rounded up, the lower bound down. Where a rounding
 //! error is estimated rather than bounded, the answer is "numerically certified", and says so.
 
-mod bound;
 pub mod definitions;
-mod stacked;
+mod implicit;
 mod structured;
 
-pub use bound::{LowerBound, lower_bound};
+pub use crate::certificate::{LowerBound, lower_bound};
 
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
@@ -89,7 +88,7 @@ pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
             });
         }
         Noise::Implicit { rule, squared_sensitivity } => {
-            let found = bound::implicit(schema, workload, certificate, rule)?;
+            let found = implicit::derive(schema, workload, certificate, rule)?;
             // X_N/s² has the squared sensitivity of X_N divided by the stored s².
             let scale = squared_sensitivity.sqrt();
             sensitivity = Sensitivity {
@@ -239,7 +238,7 @@ fn triangular_factor(c: &Matrix) -> Result<(Matrix, f64)> {
     if m < n {
         return Err(Error::Numerical(format!("CᵀC is singular: C has {m} rows for {n} steps")));
     }
-    let r = dense::small_qr(dense::from_fn(m, n, |i, j| c[(i, n - 1 - j)]));
+    let r = dense::small_qr(&dense::from_fn(m, n, |i, j| c[(i, n - 1 - j)]));
     let factor = dense::from_fn(n, n, |i, j| r[(n - 1 - i, n - 1 - j)]);
     // Householder QR is backward stable: a small multiple of m·n^½·ε‖C‖_F (Higham, Theorem 19.4).
     let error = 8.0 * m as f64 * (n as f64).sqrt() * f64::EPSILON * dense::squared_norm(c).sqrt();

@@ -1,20 +1,28 @@
-//! The lower bound a²/c that a certificate proves, and the figures of an implicit mechanism.
+//! What a certificate proves: the lower bound a²/c on the loss of every mechanism.
+//!
+//! The checker's own code, which shares nothing with the optimizer's search beyond `linalg`: singular values for short runs
+//! and dense workloads, determinants in linear time for long ones ([`determinant`], [`logarithms`], [`stacked`]). Either is a bound for every finite
+//! certificate, forged ones included. The optimizer calls it once, at the end, so that it claims nothing that the checker cannot derive.
 
-use super::stacked::Stacked;
+mod determinant;
+mod logarithms;
+mod stacked;
+
+pub use determinant::Determinants;
+pub use stacked::Stacked;
+
+use logarithms::Logarithms;
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
-use crate::linalg::quadrature::{Quadrature, nodes_for};
 use crate::mechanism::Certificate;
 use crate::schema::Schema;
-use crate::sensitivity::{self, Sensitivity};
 use crate::workload::Workload;
+use rayon::prelude::*;
 
 /// Up to this many steps a comes from singular values.
-const MAX_SINGULAR_STEPS: usize = 4000;
+pub const MAX_SINGULAR_STEPS: usize = 4000;
 /// Largest matrix of a certificate that is written out: 12,000 × 12,000.
 const MAX_ENTRIES: u128 = 144_000_000;
-/// Relative rounding error allowed for a sum of resolvents in square-root form (an estimate).
-const ROUNDING: f64 = 1e-9;
 
 /// A lower bound on the loss of every mechanism.
 #[derive(Debug, Clone, Copy)]
@@ -28,12 +36,10 @@ pub struct LowerBound {
 /// The bound that a certificate proves for a workload under a schema.
 pub fn lower_bound(schema: &Schema, workload: &Workload, certificate: &Certificate) -> Result<LowerBound> {
     certificate.check(schema)?;
-    let long = schema.steps() > MAX_SINGULAR_STEPS;
-    if let Some(stacked) = Stacked::new(schema, workload, certificate).filter(|_| long) {
-        let (low, high) = stacked.spectrum();
-        let rule = Quadrature::new(low, high, nodes_for(high / low, 1e-9))?;
-        let a = stacked.trace(&stacked.blocks(&rule)?);
-        return Ok(from_resolvents(a, &rule, certificate));
+    if schema.steps() > MAX_SINGULAR_STEPS
+        && let Some(bound) = lower_bound_in_linear_time(schema, workload, certificate)?
+    {
+        return Ok(bound);
     }
     let l = factor(schema, certificate)?;
     let product = workload.apply(&l);
@@ -45,10 +51,26 @@ pub fn lower_bound(schema: &Schema, workload: &Workload, certificate: &Certifica
     Ok(LowerBound { value: square_over(a, certificate), method: "singular values" })
 }
 
-fn from_resolvents(a: f64, rule: &Quadrature, certificate: &Certificate) -> LowerBound {
-    // a_N ≤ a·sup r(μ)√μ whatever the spectrum is (docs/theory.md, section 6).
-    let a = a * (1.0 - ROUNDING) / rule.supremum(1e-9);
-    LowerBound { value: square_over(a, certificate), method: "resolvents in square-root form" }
+/// The same by determinants, for any number of steps; `None` where the structure does not apply.
+pub fn lower_bound_in_linear_time(
+    schema: &Schema,
+    workload: &Workload,
+    certificate: &Certificate,
+) -> Result<Option<LowerBound>> {
+    let stacked = Stacked::new(schema, workload, certificate);
+    stacked.map(|stacked| from_determinants(&stacked, certificate)).transpose()
+}
+
+/// a from determinants: a bound whatever the certificate is (docs/theory.md, section 8).
+pub fn from_determinants(stacked: &Stacked<'_>, certificate: &Certificate) -> Result<LowerBound> {
+    let (low, high) = stacked.likely_spectrum();
+    let rule = Logarithms::new(low, high)?;
+    let determinants = Determinants::new(stacked);
+    let terms: Vec<f64> = rule.nodes.par_iter().map(|node| determinants.logarithms(*node)).collect();
+    let sum: f64 = terms.iter().zip(&rule.weights).map(|(term, weight)| term * weight).sum();
+    // Down: Σ v_j ln(1 + τ_j/μ) ≤ μ^{-1/2}·supremum for every μ. 1e-12 is for the roundings of this sum and of √τ_j.
+    let a = sum * (1.0 - 1e-12) / rule.supremum(1e-9);
+    Ok(LowerBound { value: square_over(a, certificate), method: "determinants in square-root form" })
 }
 
 /// a²/c, rounded down, with c = Σ_π max_i ‖row i of L_π‖².
@@ -90,51 +112,6 @@ fn factor(schema: &Schema, certificate: &Certificate) -> Result<Matrix> {
         offset += k;
     }
     Ok(l)
-}
-
-/// What follows from U and a quadrature rule alone.
-pub struct Implicit {
-    /// Of X_N(U).
-    pub sensitivity: Sensitivity,
-    /// tr(V·X_N⁻¹), rounded up.
-    pub squared_error: f64,
-    /// From U.
-    pub lower_bound: LowerBound,
-}
-
-/// Derives the figures of X_N(U) = Σ w_j (V⁻¹ + τ_j U)⁻¹.
-pub fn implicit(
-    schema: &Schema,
-    workload: &Workload,
-    certificate: &Certificate,
-    rule: &Quadrature,
-) -> Result<Implicit> {
-    rule.check()?;
-    let stacked = Stacked::new(schema, workload, certificate).ok_or_else(|| {
-        Error::Unsupported("an implicit mechanism needs a prefix-sum, momentum or learning-rate workload under fixed epoch order, with \
-             momentum one whose rates rise at most a thousandfold: anything else cannot be verified"
-                .into())
-    })?;
-    let blocks = stacked.blocks(rule)?;
-    let a = stacked.trace(&blocks);
-    // tr(V·X_N⁻¹) = Σ σ/h ≤ a/bottom and a ≤ a_N/bottom, if h ≥ bottom on the spectrum.
-    let (low, high) = stacked.spectrum();
-    let bottom = rule.infimum(low, high, 1e-9);
-    let squared_error = if bottom > 0.0 { a * (1.0 + ROUNDING) / (bottom * bottom) } else { f64::INFINITY };
-    let mut found = Sensitivity { upper: 0.0, lower: 0.0, method: sensitivity::Method::NonNegative };
-    for block in &blocks {
-        let mut block = block.clone();
-        dense::symmetrize(&mut block);
-        let bounds = sensitivity::pattern_squared(&block, 1e-9)?;
-        if bounds.upper.sqrt() > found.upper {
-            found.upper = bounds.upper.sqrt();
-            found.method = bounds.method;
-        }
-        found.lower = found.lower.max(bounds.lower.sqrt());
-    }
-    found.upper *= 1.0 + ROUNDING; // up
-    found.lower *= 1.0 - ROUNDING; // down
-    Ok(Implicit { sensitivity: found, squared_error, lower_bound: from_resolvents(a, rule, certificate) })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The checker's own way to the blocks of Σ w_j (V⁻¹ + τ_j U)⁻¹: one plain QR decomposition per group and node.
+//! The checker's own way to V⁻¹ + τU: one plain QR decomposition per group and node, for determinants and for the blocks of Σ w_j (V⁻¹ + τ_j U)⁻¹.
 //!
 //! [A⁻¹, √τ·L]ᵀ has, for the columns of one group of residues, three kinds of rows: those of √τ·L_gᵀ, those of A⁻ᵀ
 //! that start in the group, and what earlier groups left over. They are stacked as they are and handed to a QR
@@ -10,13 +10,14 @@ use crate::linalg::dense::{self, Matrix};
 use crate::linalg::quadrature::Quadrature;
 use crate::mechanism::Certificate;
 use crate::schema::Schema;
-use crate::workload::{InverseBands, Workload};
+use crate::workload::{InverseBands, Training, Workload};
 use rayon::prelude::*;
 
 /// A banded workload, residue classes, and the certificate's U.
 pub struct Stacked<'a> {
     n: usize,
     workload: &'a Workload,
+    training: &'a Training,
     bands: InverseBands,
     certificate: &'a Certificate,
     /// For each group of residues its steps, and the residues themselves.
@@ -45,7 +46,7 @@ impl<'a> Stacked<'a> {
             residues.push(r);
             steps.extend((r..n).step_by(b));
         }
-        Some(Stacked { n, workload, bands, certificate, groups, b })
+        Some(Stacked { n, workload, training, bands, certificate, groups, b })
     }
 
     /// An interval that holds the spectrum of the pencil (V⁻¹, U), from norms (docs/theory.md, section 6).
@@ -55,9 +56,7 @@ impl<'a> Stacked<'a> {
         let ones = dense::from_fn(self.n, 1, |_, _| 1.0);
         let rows = self.workload.apply(&ones);
         let mut columns = vec![1.0; self.n];
-        if let Some(training) = self.workload.as_training() {
-            training.apply_transpose(&mut columns);
-        }
+        self.training.apply_transpose(&mut columns);
         let a = norm(rows.col(0).iter().copied().collect()) * norm(columns);
         let entry = |i: usize, j: usize| self.bands.get(i, j).abs();
         let inverse_rows =
@@ -76,6 +75,70 @@ impl<'a> Stacked<'a> {
             };
         }
         (1.0 / (1.01 * a * u), 1.01 * inverse * u_inverse)
+    }
+
+    /// About the interval that holds the spectrum: its lower end 1/‖AL‖² from a power iteration, which starts from a vector without signs, as
+    /// the largest singular vectors of smooth problems are. For rules that are bounds on any interval.
+    pub fn likely_spectrum(&self) -> (f64, f64) {
+        let (low, high) = self.spectrum();
+        let mut x = vec![1.0; self.n];
+        let mut largest = 0.0;
+        for _ in 0..12 {
+            let norm = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+            x.iter_mut().for_each(|x| *x /= norm);
+            self.apply_factor(&mut x, false);
+            self.training.apply(&mut x);
+            self.training.apply_transpose(&mut x);
+            self.apply_factor(&mut x, true);
+            largest = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+        }
+        let likely = 0.8 / largest;
+        (if likely > low && likely < high { likely } else { low }, high)
+    }
+
+    /// x ← L·x, or Lᵀ·x.
+    fn apply_factor(&self, x: &mut [f64], transposed: bool) {
+        for (steps, factor) in self.factors() {
+            let (k, old) = (steps.len(), steps.iter().map(|i| x[*i]).collect::<Vec<f64>>());
+            for i in 0..k {
+                x[steps[i]] = match transposed {
+                    false => (0..=i).map(|j| factor[i * k + j] * old[j]).sum(),
+                    true => (i..k).map(|j| factor[j * k + i] * old[j]).sum(),
+                };
+            }
+        }
+    }
+
+    /// n.
+    pub fn steps(&self) -> usize {
+        self.n
+    }
+
+    /// η of a step, which is also A's entry on the diagonal.
+    pub fn rate(&self, step: usize) -> f64 {
+        self.training.rate(step)
+    }
+
+    /// ‖row i of A⁻¹‖.
+    pub fn inverse_row_norm(&self, step: usize) -> f64 {
+        self.bands.rows[step].iter().map(|x| x * x).sum::<f64>().sqrt()
+    }
+
+    /// The steps and the factor L_r of every residue.
+    pub fn factors(&self) -> impl Iterator<Item = (Vec<usize>, &[f64])> {
+        let steps = |r: usize| (r..self.n).step_by(self.b).collect();
+        self.certificate.factors.iter().enumerate().map(move |(r, factor)| (steps(r), &factor[..]))
+    }
+
+    /// Upper bounds on ‖A·e_j‖ = √V_jj: column j of A has n − j entries Σ_{s=j}^t η_s·β^{s−j}, at most the whole sum each.
+    pub fn column_norms(&self) -> Vec<f64> {
+        let mut norms = vec![0.0; self.n];
+        let mut sum = 0.0;
+        for j in (0..self.n).rev() {
+            sum = self.rate(j) + self.training.momentum() * sum;
+            norms[j] = sum * ((self.n - j) as f64).sqrt() * (1.0 + 1e-9); // up: a million roundings at most
+        }
+        norms
     }
 
     /// tr(U·X) from the blocks X_r.
@@ -113,20 +176,21 @@ impl<'a> Stacked<'a> {
         total.ok_or_else(|| Error::Numerical("an empty quadrature".into()))
     }
 
-    /// weight·(V⁻¹ + root²·U)⁻¹, its block for every residue.
-    fn one_node(&self, root: f64, weight: f64) -> Result<Vec<Matrix>> {
+    /// The triangular factor R of [A⁻¹, root·L]ᵀ, group after group: `visit` sees the steps of the columns of a stack (those of the
+    /// group first), the stack, and its R. The rows of R beyond the group's own are carried into the next stack.
+    pub fn sweep(&self, root: f64, mut visit: impl FnMut(&[&[usize]], &Matrix, Matrix)) {
         let last = self.groups.len() - 1;
-        let size = |g: usize| self.groups[g].0.len();
-        let sl = size(last);
+        let steps = |g: usize| &self.groups[g].0[..];
+        let sl = steps(last).len();
         // Rows left over from before, over the columns [g | last].
         let mut carry = dense::hstack(&self.coupling(last, 0), &self.coupling(last, last));
-        let mut factors = Vec::with_capacity(last);
         for g in 0..last {
-            let (s, sn) = (size(g), if g + 1 < last { size(g + 1) } else { 0 });
+            // Columns [g | g+1 | last]; the group before the last has no middle.
+            let middle = if g + 1 < last { steps(g + 1) } else { &[] };
+            let (s, sn) = (steps(g).len(), middle.len());
             let own = self.coupling(g, g);
             let next = self.coupling(g, g + 1);
             let l = self.scaled_factor(g, root);
-            // Columns [g | g+1 | last]; the group before the last has no middle.
             let mut stack = Matrix::zeros(s + carry.nrows() + s, s + sn + sl);
             let first = s + carry.nrows();
             for i in 0..s {
@@ -146,20 +210,27 @@ impl<'a> Stacked<'a> {
                     stack[(s + i, s + sn + j)] = carry[(i, s + j)];
                 }
             }
-            let r = dense::small_qr(stack);
+            let r = dense::small_qr(&stack);
             carry = dense::from_fn(r.nrows() - s, sn + sl, |i, j| r[(s + i, s + j)]);
-            factors.push(r);
+            visit(&[steps(g), middle, steps(last)], &stack, r);
         }
         let l = self.scaled_factor(last, root);
-        let stack =
-            dense::from_fn(
-                sl + carry.nrows(),
-                sl,
-                |i, j| {
-                    if i < sl { l[(j, i)] } else { carry[(i - sl, j)] }
-                },
-            );
-        let inverse = dense::small_upper_inverse(&dense::small_qr(stack), sl)?;
+        let stack = dense::from_fn(sl + carry.nrows(), sl, |i, j| match i < sl {
+            true => l[(j, i)],
+            false => carry[(i - sl, j)],
+        });
+        let r = dense::small_qr(&stack);
+        visit(&[steps(last)], &stack, r);
+    }
+
+    /// weight·(V⁻¹ + root²·U)⁻¹, its block for every residue.
+    fn one_node(&self, root: f64, weight: f64) -> Result<Vec<Matrix>> {
+        let last = self.groups.len() - 1;
+        let size = |g: usize| self.groups[g].0.len();
+        let sl = size(last);
+        let mut factors = Vec::with_capacity(last + 1);
+        self.sweep(root, |_, _, r| factors.push(r));
+        let inverse = dense::small_upper_inverse(&factors[last], sl)?;
         // Walk back: rows g of R·G = R⁻ᵀ give the blocks of G = (RᵀR)⁻¹.
         let corner = dense::small_product(&inverse, &dense::transposed(&inverse));
         let mut blocks = vec![Matrix::zeros(0, 0); self.b];
