@@ -259,8 +259,7 @@ fn noise_for_a_privacy_level() {
     let stddev = number(&value, "stddev");
     assert!(stddev >= exact && stddev < exact * (1.0 + 1e-14), "{stddev} {exact}");
     let shown = text(&antiphon(here, line).success().get_output().stdout);
-    for part in ["ε = 8 at δ = 1e-6", "noise multiplier 0.65", "clip norm 2", "sensitivity ", "set to zero"]
-    {
+    for part in ["ε = 8 at δ = 1e-6", "noise multiplier 0.65", "clip norm 2", "sensitivity ", "zero-out"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // A file that lies gets no noise, whichever way it is asked for.

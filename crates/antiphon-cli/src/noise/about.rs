@@ -78,11 +78,9 @@ impl About {
         }
         if let (Some(epsilon), Some(delta)) = (epsilon, delta) {
             lines.push(format!(
-                "  privacy       ε = {epsilon} at δ = {delta:e}, all rows together, if one example's"
+                "  privacy       ε = {epsilon} at δ = {delta:e} for all steps together, neighbours by zero-out;"
             ));
-            lines.push(
-                "                contributions are set to zero, and as `antiphon account` states it".into(),
-            );
+            lines.push("                `antiphon account` states the conditions".into());
         }
         lines.push(format!("  size          {}", self.bytes.map_or("too much".into(), size)));
         lines

@@ -183,7 +183,7 @@ mod tests {
         let key = read_or_create(&path, Cipher::ChaCha20, first.clone()).unwrap();
         let same = read_or_create(&path, Cipher::Aes256Ctr, Use::Train).unwrap();
         assert_eq!(same.fingerprint(), key.fingerprint(), "what is there is read");
-        assert_eq!(claim(&path, &first, false).unwrap(), [first.clone()]);
+        assert_eq!(claim(&path, &first, false).unwrap(), std::slice::from_ref(&first));
         let secret = load(&path).unwrap().1.key;
         for other in [noise("cd", 0.1, 10), noise("ab", 0.2, 10), noise("ab", 0.1, 11), Use::Train] {
             let text = claim(&path, &other, false).unwrap_err().to_string();
