@@ -1,6 +1,7 @@
 //! `antiphon export`.
 
 use crate::output::{answer, bound, print_json};
+use crate::verify::Examined;
 use antiphon::error::Error;
 use antiphon::linalg::dense::{self, Matrix};
 use antiphon::mechanism::factorization::{encoder_matrix, noising_matrix};
@@ -18,8 +19,13 @@ use std::process::ExitCode;
 /// Of the latter, trees and FFT have an encoder C with more rows than columns, one for each row of
 /// Z; Cinv is then the noising matrix W with W·C = I, and the decoder is B = AW.
 ///
+/// The file is verified after that, for the sensitivity that scales the noise. A file that does not
+/// hold what it claims is exported too, but then no sensitivity is given.
+///
 /// Example:
 ///   antiphon export mechanism.safetensors --matrix Cinv --output Cinv.npy
+///
+/// Exit status: 0 done, 1 the matrix was written but the file does not hold what it claims, 2 bad input.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Export {
@@ -78,12 +84,23 @@ impl Export {
         }
         npy::write(&self.output, &matrix, self.force)?;
         let (rows, columns) = (matrix.nrows(), matrix.ncols());
+        // Derived, not claimed: somebody scales noise with it.
+        let sensitivity = match Examined::mechanism(&mechanism) {
+            Ok(examined) if examined.report.ok() => Some(examined.report.sensitivity.upper),
+            Ok(_) => None,
+            Err(error) => {
+                eprintln!("antiphon: {error}");
+                None
+            }
+        };
         if json {
             print_json(&serde_json::json!({
                 "matrix": format!("{:?}", self.matrix),
                 "rows": rows,
                 "columns": columns,
                 "file": self.output.to_string_lossy(),
+                "verified": sensitivity.is_some(),
+                "sensitivity": sensitivity,
             }))?;
         } else {
             let name = if matches!(mechanism.noise, Noise::Structured(_)) { "W" } else { "C⁻¹" };
@@ -91,12 +108,20 @@ impl Export {
             say!(
                 "The noise of step t is clip · noise_multiplier · sensitivity · (row t of {name}·Z), Z standard normal;"
             );
-            say!(
-                "the sensitivity of this mechanism is at most {}.",
-                bound(mechanism.claims.sensitivity, true)
+            match sensitivity {
+                Some(derived) => {
+                    say!("the sensitivity of this mechanism is at most {}.", bound(derived, true))
+                }
+                None => say!("no sensitivity is given: {} did NOT verify.", self.file.display()),
+            }
+        }
+        if sensitivity.is_none() {
+            eprintln!(
+                "antiphon: {} does not hold what it claims, so no sensitivity is given for it: see antiphon verify",
+                self.file.display()
             );
         }
-        Ok(answer(true))
+        Ok(answer(sensitivity.is_some()))
     }
 
     fn written_out(&self, structured: Structured, workload: &Workload) -> antiphon::Result<Matrix> {

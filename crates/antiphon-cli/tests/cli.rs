@@ -246,6 +246,42 @@ fn a_changed_claim_is_found_out() {
 }
 
 #[test]
+fn export_says_the_sensitivity_that_is_derived_or_none() {
+    let folder = folder();
+    antiphon(folder.path(), "make tree-online --epochs 3 --steps-per-epoch 4 --output m").success();
+    let path = folder.path().join("m");
+    let mut mechanism = antiphon::file::read(&path).unwrap();
+    let derived = json(folder.path(), "verify m --json", 0)["sensitivity_upper"].clone();
+    let line = "export m --matrix Cinv --output w.npy --force";
+    // A claim that is too large holds, but is not what noise has to be scaled with.
+    mechanism.claims.sensitivity *= 1.5;
+    mechanism.claims.loss *= 2.25;
+    antiphon::file::write(&path, &mechanism, true).unwrap();
+    let value = json(folder.path(), &format!("{line} --json"), 0);
+    assert_eq!((&value["sensitivity"], &value["verified"]), (&derived, &true.into()));
+    assert_eq!((&value["rows"], &value["file"]), (&12.into(), &"w.npy".into()));
+    let printed = |status: i32| {
+        let output = antiphon(folder.path(), line).code(status).get_output().clone();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let figure = format!("{:.4}", derived.as_f64().unwrap());
+    assert!(printed(0).0.contains(&format!("is at most {figure}")), "{:?}", printed(0));
+    // One that is too small does not hold: the matrix, but no figure.
+    mechanism.claims.sensitivity = 0.9 * derived.as_f64().unwrap();
+    antiphon::file::write(&path, &mechanism, true).unwrap();
+    std::fs::remove_file(folder.path().join("w.npy")).unwrap();
+    let value = json(folder.path(), &format!("{line} --json"), 1);
+    assert_eq!((&value["sensitivity"], &value["verified"]), (&Value::Null, &false.into()));
+    let (said, remark) = printed(1);
+    assert!(
+        said.contains("no sensitivity is given: m did NOT verify") && !said.contains("at most"),
+        "{said}"
+    );
+    assert!(remark.contains("does not hold what it claims"), "{remark}");
+    assert_eq!(npy::read(&folder.path().join("w.npy")).unwrap().nrows(), 12);
+}
+
+#[test]
 #[cfg(unix)]
 fn interruption_leaves_nothing_behind() {
     let folder = folder();

@@ -12,7 +12,8 @@
 
 use crate::secrets::Secrets;
 use crate::trainer::{Description, Epoch, State};
-use antiphon::noise::{Cipher, key_file};
+use antiphon::noise::Cipher;
+use antiphon::noise::key_file::{self, Use};
 use antiphon::{Error, Result, atomic};
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
@@ -89,7 +90,7 @@ impl Folder {
         let secrets = match seed {
             Some(seed) => Secrets::from_seed(seed, &description.id()),
             None => {
-                let key = key_file::create(&path.join("key.json"), Cipher::fastest())?;
+                let key = key_file::create(&path.join("key.json"), Cipher::fastest(), Use::Train)?;
                 run.key_fingerprint = Some(key.fingerprint());
                 Secrets::from_key(&key)
             }

@@ -26,12 +26,30 @@ pub fn check(path: &Path, replace: bool) -> Result<()> {
 
 /// Writes a file through `fill`. An existing one is only replaced if `replace` says so; a link is followed.
 pub fn write(path: &Path, replace: bool, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    write_as(path, replace, false, fill)
+}
+
+/// [`write()`] for a secret: a file that only its owner may read, from its first byte on.
+pub fn write_secret(
+    path: &Path,
+    replace: bool,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<()> {
+    write_as(path, replace, true, fill)
+}
+
+fn write_as(
+    path: &Path,
+    replace: bool,
+    secret: bool,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<()> {
     check(path, replace)?;
     let resolved = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let path = resolved.as_path();
     let exists = || Error::File { path: path.into(), reason: "exists; use --force to replace it".into() };
     let io = |source| Error::Io { path: path.into(), source };
-    let (mut file, sibling) = create_sibling(path).map_err(io)?;
+    let (mut file, sibling) = create_sibling(path, secret).map_err(io)?;
     let guard = Removed(&sibling);
     fill(&mut file).map_err(io)?;
     file.sync_all().map_err(io)?;
@@ -61,10 +79,14 @@ pub fn lock(file: &File, path: &Path) -> Result<()> {
 }
 
 /// A sibling that nobody has. What a killed process left behind is passed over: in a container the next one has its number again.
-fn create_sibling(path: &Path) -> io::Result<(File, PathBuf)> {
+fn create_sibling(path: &Path, secret: bool) -> io::Result<(File, PathBuf)> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, if secret { 0o600 } else { 0o666 });
     loop {
         let sibling = sibling(path);
-        match OpenOptions::new().write(true).create_new(true).open(&sibling) {
+        match options.open(&sibling) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             file => return Ok((file?, sibling)),
         }

@@ -3,27 +3,28 @@
 //! ```text
 //! noise.bin.partial        the table, with holes
 //! noise.bin.partial.json   which table it is, and the first column that is not done
+//! noise.bin.json           the description, when the table is whole
 //! noise.bin                appears at the end, by renaming
 //! ```
 
-use super::Keys;
+use super::about::Description;
+use super::keys::Keys;
 use crate::progress;
-use antiphon::atomic;
 use antiphon::error::{Error, Result};
-use antiphon::noise::Table;
+use antiphon::noise::{Part, Table};
+use antiphon::{atomic, npy};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::ops::Range;
+use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// A table to be written.
 pub struct Job<'a> {
     pub table: &'a Table,
+    pub part: &'a Part,
     pub keys: &'a Keys,
-    pub rows: Range<usize>,
-    pub coords: Range<u64>,
+    pub description: &'a Description,
     pub output: &'a Path,
     pub force: bool,
 }
@@ -33,7 +34,7 @@ pub struct Job<'a> {
 #[serde(deny_unknown_fields)]
 struct Note {
     antiphon_noise: u32,
-    /// [`Table::id`].
+    /// Of mechanism and standard deviation.
     noise_id: String,
     key_fingerprint: String,
     rows: [usize; 2],
@@ -57,6 +58,20 @@ pub fn beside(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// What comes before the numbers: nothing, unless the name says that it is a .npy file.
+pub fn header(path: &Path, part: &Part) -> Vec<u8> {
+    match path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy")) {
+        true => npy::header_f32(part.rows.len() as u64, part.width()),
+        false => Vec::new(),
+    }
+}
+
+/// The length of the whole file.
+pub fn bytes(path: &Path, part: &Part) -> Result<u64> {
+    let bytes = part.bytes().and_then(|bytes| bytes.checked_add(header(path, part).len() as u64));
+    bytes.ok_or_else(|| Error::Io { path: path.into(), source: std::io::ErrorKind::FileTooLarge.into() })
+}
+
 impl Job<'_> {
     /// Writes what is missing.
     pub fn run(&self, memory: usize) -> Result<Done> {
@@ -64,29 +79,33 @@ impl Job<'_> {
         let (partial, noted) = (beside(self.output, "partial"), beside(self.output, "partial.json"));
         let io = |source| Error::Io { path: partial.clone(), source };
         let mut note = self.note();
-        let found = self.find(&partial, &noted)?;
+        let bytes = bytes(self.output, self.part)?;
+        let found = self.find(&partial, &noted, bytes)?;
+        self.check_description()?;
+        // Before the first number: a kill must not leave noise whose key does not say what it is for.
+        self.keys.claim()?;
         let resumed_at = found.filter(|next| *next > note.next);
         note.next = resumed_at.unwrap_or(note.next);
         if found.is_none() {
             // First the note, which says that nothing is there yet: that of an earlier file must not speak for the zeros of this one.
             write_note(&noted, &note)?;
         }
-        let file = open(&partial, found.is_none())?;
+        let mut file = open(&partial, found.is_none())?;
         if found.is_none() {
             file.set_len(0).map_err(io)?;
         }
-        let bytes = self.table.bytes().ok_or_else(|| io(std::io::ErrorKind::FileTooLarge.into()))?;
+        let header = header(self.output, self.part);
+        file.rewind().and_then(|()| file.write_all(&header)).map_err(io)?;
         file.set_len(bytes).map_err(io)?;
-        let width = self.coords.end - self.coords.start;
         let bar = progress::counter(
-            width * 4 * self.rows.len() as u64,
+            bytes - header.len() as u64,
             "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec} [{elapsed}, {eta} left]",
         );
-        let place = |next: u64| (next - self.coords.start) * 4 * self.rows.len() as u64;
+        let place = |next: u64| (next - self.part.coordinates.start) * 4 * self.part.rows.len() as u64;
         bar.set_position(place(note.next));
         bar.reset_eta();
         for piece in self.table.pieces(note.next, memory) {
-            self.table.write(piece.clone(), &file).map_err(io)?;
+            self.table.write(piece.clone(), &file, header.len() as u64).map_err(io)?;
             // First the numbers, then the note that they are there.
             file.sync_data().map_err(io)?;
             note.next = piece.end;
@@ -96,6 +115,10 @@ impl Job<'_> {
         bar.finish_and_clear();
         file.sync_all().map_err(io)?;
         atomic::check(self.output, self.force)?;
+        // Before the table has its name, so that a table with a name has a description.
+        self.check_description()?;
+        let text = serde_json::to_string_pretty(self.description).expect("plain fields") + "\n";
+        atomic::write(&self.described(), true, |file| file.write_all(text.as_bytes()))?;
         fs::rename(&partial, self.output).map_err(io)?;
         drop(file); // and with it the lock
         remove_if_there(&noted)?;
@@ -105,17 +128,28 @@ impl Job<'_> {
     fn note(&self) -> Note {
         Note {
             antiphon_noise: 1,
-            noise_id: self.table.id(),
+            noise_id: self.description.about.noise_id.clone(),
             key_fingerprint: self.keys.key.fingerprint(),
-            rows: [self.rows.start, self.rows.end],
-            coordinates: [self.coords.start, self.coords.end],
-            next: self.coords.start,
+            rows: [self.part.rows.start, self.part.rows.end],
+            coordinates: [self.part.coordinates.start, self.part.coordinates.end],
+            next: self.part.coordinates.start,
         }
     }
 
+    fn described(&self) -> PathBuf {
+        beside(self.output, "json")
+    }
+
+    /// A file that has the name of the description must be one that this job has left, or may be replaced.
+    fn check_description(&self) -> Result<()> {
+        let path = self.described();
+        let left = Description::read(&path).is_ok_and(|found| found == *self.description);
+        atomic::check(&path, self.force || left)
+    }
+
     /// Where an unfinished table of the same job goes on; nothing where there is none. One of another job is not touched.
-    fn find(&self, partial: &Path, noted: &Path) -> Result<Option<u64>> {
-        let whole = fs::metadata(partial).is_ok_and(|there| Some(there.len()) == self.table.bytes());
+    fn find(&self, partial: &Path, noted: &Path, bytes: u64) -> Result<Option<u64>> {
+        let whole = fs::metadata(partial).is_ok_and(|there| there.len() == bytes);
         let text = match fs::read_to_string(noted) {
             Ok(text) => text,
             _ if partial.exists() && !self.force => {
@@ -128,7 +162,7 @@ impl Job<'_> {
         match serde_json::from_str::<Note>(&text) {
             Ok(found)
                 if (Note { next: expected.next, ..found.clone() }) == expected
-                    && (self.coords.start..=self.coords.end).contains(&found.next) =>
+                    && (expected.next..=self.part.coordinates.end).contains(&found.next) =>
             {
                 // Killed after it had got its name: it may be in use.
                 if self.keys.own && !whole && found.next > expected.next {

@@ -1,43 +1,64 @@
 //! `antiphon noise`.
 
+mod about;
+mod amount;
+mod check;
 mod job;
+mod keys;
 mod show;
+mod space;
+mod stream;
 
-use crate::args::{bytes, count, only};
+use crate::args::{bytes, count};
 use crate::output::answer;
 use crate::progress::{self, busy};
-use crate::verify::Examined;
+use about::{About, Description};
+use amount::AmountArgs;
 use antiphon::error::{Error, Result};
 use antiphon::mechanism::Mechanism;
-use antiphon::noise::{Cipher, Key, Table, key_file, self_test};
+use antiphon::noise::{Part, Prepared, self_test};
 use antiphon::{atomic, file};
 use clap::Args;
+use keys::KeyArgs;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// Write the noise of a training run to a file, or test that it has the law that it should have
+/// Write the noise of a training run to a file, check such a file, or test that the noise has the law that it should have
 ///
 /// One row per step: what is to be added to the sum of the clipped gradients of that step, row t of
-/// stddev·C⁻¹Z. The file holds single precision numbers, little-endian, row after row, nothing else:
+/// stddev·C⁻¹Z. The file holds single precision numbers, little-endian, row after row. A name that
+/// ends in .npy makes it a NumPy file; any other has the numbers and nothing else. - is standard
+/// output, with the numbers and nothing else.
+///   numpy.load("noise.npy", mmap_mode="r")
 ///   numpy.memmap("noise.bin", "<f4", "r", shape=(rows, columns))
+/// OUTPUT.json says what a finished table is, and OUTPUT.key has its key.
+///
+/// How much noise: exactly one of
+///   --noise-multiplier Z       stddev = Z · clip norm · sensitivity
+///   --epsilon E --delta D      the same, with the smallest Z for which all rows together, as one
+///                              Gaussian mechanism, are (E, D)-private (see `antiphon account`)
+///   --stddev SIGMA             as it is, if you scale the rows yourself
+/// For the first two the file is verified, and its sensitivity is the one that is derived.
 ///
 /// Every number is fixed by key, mechanism, stddev, step and coordinate. So --rows and --coords cut
 /// the same noise into shards, which may be drawn on different machines with the same --key: row
-/// shards one after another are the whole file, byte for byte, and so are coordinate shards side by
-/// side. Killed midway, the same command goes on where it stopped.
+/// shards one after another are the whole file (without .npy headers), byte for byte, and so are
+/// coordinate shards side by side. Killed midway, the same command goes on where it stopped.
 ///
-/// How much noise: --noise-multiplier (and --clip-norm), for which the file is verified and its
-/// sensitivity derived; or --stddev as it is, if you scale the rows yourself (then
-/// stddev = noise multiplier · clip norm · sensitivity).
+/// A key serves one mechanism, stddev and number of parameters: its file records them before the
+/// first number is drawn, and other noise is refused. The same rows must serve one run only.
 ///
 /// Examples:
-///   antiphon noise mechanism.safetensors --params 1e6 --noise-multiplier 0.6 --output noise.bin
-///   antiphon noise mechanism.safetensors --params 1e6 --seed 1 --rows 0:500 --output first.bin
-///   antiphon noise mechanism.safetensors --self-test
+///   antiphon noise m.safetensors --params 1e6 --epsilon 8 --delta 1e-6 --output noise.npy
+///   antiphon noise m.safetensors --check noise.npy
+///   antiphon noise m.safetensors --params 1e6 --noise-multiplier 0.6 --key run.key --rows 0:500 \
+///       --output first.bin
+///   antiphon noise m.safetensors --params 1e6 --noise-multiplier 0.6 --key run.key --output - | train
+///   antiphon noise m.safetensors --self-test
 ///
-/// Exit status: 0 done, 1 the self-test or the verification failed, 2 bad input.
+/// Exit status: 0 done, 1 a check failed (verification, --check, --self-test), 2 bad input.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Noise {
@@ -52,31 +73,11 @@ pub struct Noise {
     /// Only these coordinates
     #[arg(long, value_name = "LO:HI")]
     coords: Option<Span>,
-    /// Noise standard deviation over sensitivity; the file is verified
-    #[arg(long, value_name = "Z", allow_negative_numbers = true, help_heading = "How much")]
-    noise_multiplier: Option<f64>,
-    /// The norm to which each example's gradient is clipped
-    #[arg(
-        long,
-        value_name = "NORM",
-        default_value_t = 1.0,
-        allow_negative_numbers = true,
-        help_heading = "How much"
-    )]
-    clip_norm: f64,
-    /// The standard deviation of Z instead, as it is (default: 1)
-    #[arg(long, value_name = "SIGMA", allow_negative_numbers = true, help_heading = "How much")]
-    stddev: Option<f64>,
-    /// A file with the key: it is read, or made with fresh bits if it is not there. Default: OUTPUT.key, always made
-    #[arg(long, value_name = "FILE", help_heading = "Key")]
-    key: Option<PathBuf>,
-    /// A key from a number, for experiments: who knows or guesses the seed has the noise
-    #[arg(long, value_name = "S", help_heading = "Key")]
-    seed: Option<u64>,
-    /// What expands a new key: aes256-ctr or chacha20 (default: aes256-ctr for a seed, else the faster one here)
-    #[arg(long, value_name = "NAME", value_parser = Cipher::from_name, help_heading = "Key")]
-    cipher: Option<Cipher>,
-    /// Where to
+    #[command(flatten)]
+    amount: AmountArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
+    /// Where to: a .npy file, a file of plain numbers, or - for plain numbers on standard output (with --key or --seed)
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
     /// Replace an existing file, or an unfinished one of another job
@@ -85,8 +86,16 @@ pub struct Noise {
     /// Memory to work with
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "256MiB", help_heading = "Output")]
     memory: u64,
+    /// Draw 64 random numbers of a finished table again from its key (FILE.key, or --key, or --seed), and compare every bit
+    #[arg(long, value_name = "FILE", help_heading = "Instead of writing", conflicts_with_all = [
+        "self_test", "params", "output", "rows", "coords", "force", "reuse_key", "stddev", "noise_multiplier", "epsilon", "delta",
+        "clip_norm",
+    ])]
+    check: Option<PathBuf>,
     /// Test the noise of this mechanism, on this machine, with a fresh key (or --seed, or --key)
-    #[arg(long, conflicts_with_all = ["output", "rows", "coords", "force", "stddev", "noise_multiplier"])]
+    #[arg(long, help_heading = "Instead of writing", conflicts_with_all = [
+        "output", "rows", "coords", "force", "reuse_key", "stddev", "noise_multiplier", "epsilon", "delta", "clip_norm",
+    ])]
     self_test: bool,
 }
 
@@ -125,139 +134,103 @@ impl Noise {
         if self.self_test {
             return self.test(&mechanism, json);
         }
-        let Some(params) = self.params else {
-            return Err(Error::argument(
-                "--params",
-                "given: the number of parameters of the model",
-                "nothing",
-            )
-            .into());
-        };
-        let rows = Span::within(self.rows, "--rows", mechanism.schema.steps() as u64)?;
-        let rows = rows.start as usize..rows.end as usize;
-        let coords = Span::within(self.coords, "--coords", params)?;
-        if let Some(path) = &self.output {
-            atomic::check(path, self.force)?;
+        if let Some(table) = &self.check {
+            let verdict = check::run(&mechanism, table, &self.keys)?;
+            check::show(table, &verdict, json)?;
+            return Ok(answer(verdict.is_ok()));
         }
-        let Some(stddev) = self.stddev(&mechanism, json)? else {
+        let (params, part) = self.part(mechanism.schema.steps())?;
+        let streamed = self.output.as_deref() == Some(Path::new("-"));
+        self.check_output(streamed, json)?;
+        // Standard output is for the numbers alone where they go there.
+        let amount = self.amount.find(&mechanism, &self.file, |examined| match streamed {
+            true => Ok(()),
+            false => examined.show(&self.file, json),
+        })?;
+        let Some(amount) = amount else {
             return Ok(answer(false));
         };
-        // Before any key is made or replaced: the margin for rounded weights takes a while for long mechanisms, and some have no
-        // stream at all. Nothing is drawn yet, so any key will do.
-        let any = Key::from_seed(0, Cipher::ChaCha20);
-        let table = busy("preparing", || Table::new(&mechanism, &any, stddev, rows.clone(), coords.clone()))?;
-        let about = show::About { mechanism: &mechanism, stddev, rows: rows.clone(), coords: coords.clone() };
-        let Some(output) = &self.output else {
-            about.show_plan(&table, json)?;
-            return Ok(answer(true));
-        };
-        let keys = self.key_for(output)?;
-        let table = table.with_key(&keys.key);
-        let job = job::Job { table: &table, keys: &keys, rows, coords, output, force: self.force };
-        let done = job.run(self.memory as usize)?;
-        about.show_done(&table, &keys, output, &done, json)?;
+        // Before any key is made or replaced: it takes a while for long mechanisms, and some have no stream at all.
+        let prepared = busy("preparing", || Prepared::of(&mechanism, amount.stddev))
+            .map_err(|error| self.amount.explain(error))?;
+        let about = About::new(&mechanism, &prepared, amount, &part, params);
+        match &self.output {
+            None => show::plan(&about, json)?,
+            Some(_) if streamed => {
+                let keys = self.keys.of_name(about.intended())?;
+                show::remark_on_seed(&keys);
+                stream::run(&prepared, &about, &keys, &part, self.memory as usize)?;
+            }
+            Some(output) => self.write(output, &prepared, &about, &part, json)?,
+        }
         Ok(answer(true))
     }
 
-    /// σ, or nothing where the file does not hold what it claims.
-    fn stddev(&self, mechanism: &Mechanism, json: bool) -> anyhow::Result<Option<f64>> {
-        if !(self.clip_norm > 0.0 && self.clip_norm.is_finite()) {
-            return Err(Error::argument("--clip-norm", "positive and finite", self.clip_norm).into());
-        }
-        let Some(multiplier) = self.noise_multiplier else {
-            if self.clip_norm != 1.0 {
-                return Err(Error::argument(
-                    "--clip-norm",
-                    "given together with --noise-multiplier only",
-                    self.clip_norm,
-                )
-                .into());
-            }
-            let stddev = self.stddev.unwrap_or(1.0);
-            if !(stddev > 0.0 && stddev.is_finite()) {
-                return Err(Error::argument("--stddev", "positive and finite", stddev).into());
-            }
-            return Ok(Some(stddev));
+    fn write(
+        &self,
+        output: &Path,
+        prepared: &Prepared,
+        about: &About,
+        part: &Part,
+        json: bool,
+    ) -> anyhow::Result<()> {
+        space::check(&job::beside(output, "partial"), job::bytes(output, part)?)?;
+        let keys = self.keys.of_output(output, self.force, about.intended())?;
+        show::remark_on_seed(&keys);
+        let description = Description::new(about, &keys, job::header(output, part).len() as u64);
+        let table = prepared.table(&keys.key, part.clone())?;
+        let job = job::Job {
+            table: &table,
+            part,
+            keys: &keys,
+            description: &description,
+            output,
+            force: self.force,
         };
-        only("--noise-multiplier", &[("--stddev", self.stddev)])?;
-        if !(multiplier > 0.0 && multiplier.is_finite()) {
-            return Err(Error::argument("--noise-multiplier", "positive and finite", multiplier).into());
-        }
-        let examined = Examined::mechanism(mechanism)?;
-        if !examined.report.ok() {
-            examined.show(&self.file, json)?;
-            eprintln!(
-                "antiphon: {} does not hold what it claims, so no noise is drawn for it: see antiphon verify",
-                self.file.display()
-            );
-            return Ok(None);
-        }
-        // Up: three roundings of a product.
-        let stddev = multiplier * self.clip_norm * examined.report.sensitivity.upper * (1.0 + 1e-15);
-        if !(stddev > 0.0 && stddev.is_finite()) {
-            let allowed = "such that its product with clip norm and sensitivity is positive and finite";
-            return Err(Error::argument("--noise-multiplier", allowed, multiplier).into());
-        }
-        Ok(Some(stddev))
+        let done = job.run(self.memory as usize)?;
+        show::done(&description, &keys, output, &done, json)
     }
 
-    /// The key of a job that writes to this file.
-    fn key_for(&self, output: &std::path::Path) -> Result<Keys> {
-        only("--seed", &[("--key", self.seed.and(self.key.as_ref()).map(|path| path.display()))])?;
-        if let Some(seed) = self.seed {
-            let key = Key::from_seed(seed, self.cipher.unwrap_or(Cipher::Aes256Ctr));
-            return Ok(Keys { key, seeded: true, path: None, own: false });
-        }
-        let sharded = self.rows.is_some() || self.coords.is_some();
-        let (path, named) = match &self.key {
-            Some(path) => (path.clone(), true),
-            None => (job::beside(output, "key"), false),
+    /// The number of parameters, and the part of the noise that is wanted.
+    fn part(&self, steps: usize) -> Result<(u64, Part)> {
+        let Some(params) = self.params else {
+            let allowed = "given: the number of parameters of the model";
+            return Err(Error::argument("--params", allowed, "nothing"));
         };
-        if !named && sharded {
+        let rows = Span::within(self.rows, "--rows", steps as u64)?;
+        let rows = rows.start as usize..rows.end as usize;
+        Ok((params, Part { rows, coordinates: Span::within(self.coords, "--coords", params)? }))
+    }
+
+    /// What is wrong with the output: found out before the work, not after it.
+    fn check_output(&self, streamed: bool, json: bool) -> Result<()> {
+        let Some(path) = &self.output else {
+            return Ok(());
+        };
+        if streamed && json {
+            return Err(Error::argument("--json", "left out where --output - is given", "both"));
+        }
+        if streamed && !self.keys.named() {
+            let allowed = "given with --output - (or --seed): standard output keeps no key";
+            return Err(Error::argument("--key", allowed, "nothing"));
+        }
+        if streamed {
+            return Ok(());
+        }
+        if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npz")) {
+            return Err(Error::argument("--output", "a name that does not end in .npz", path.display()));
+        }
+        if !self.keys.named() && (self.rows.is_some() || self.coords.is_some()) {
             return Err(Error::Unsupported(
                 "--rows and --coords make one shard of a whole, so say which: the same --key FILE (or --seed) for all of them"
                     .into(),
             ));
         }
-        // The note comes before the file, and stays until that has its name.
-        let unfinished = job::beside(output, "partial.json").exists();
-        let key = match path.exists() {
-            true if named || unfinished => {
-                let key = key_file::read(&path)?;
-                if let Some(cipher) = self.cipher.filter(|cipher| *cipher != key.cipher()) {
-                    return Err(Error::argument(
-                        "--cipher",
-                        format!("{}, as the key has it", key.cipher()),
-                        cipher,
-                    ));
-                }
-                key
-            }
-            true if !self.force => {
-                return Err(Error::File {
-                    path,
-                    reason: "exists, with the key of other noise. The same noise must not serve two runs: remove it, or use \
-                             --force for a new one; for noise of the same run, name it with --key"
-                        .into(),
-                });
-            }
-            there => {
-                if there {
-                    std::fs::remove_file(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-                }
-                key_file::create(&path, self.cipher.unwrap_or_else(Cipher::fastest))?
-            }
-        };
-        Ok(Keys { key, seeded: false, path: Some(path), own: !named })
+        atomic::check(path, self.force)
     }
 
     fn test(&self, mechanism: &Mechanism, json: bool) -> anyhow::Result<ExitCode> {
-        only("--seed", &[("--key", self.seed.and(self.key.as_ref()).map(|path| path.display()))])?;
-        let key = match (self.seed, &self.key) {
-            (Some(seed), _) => Key::from_seed(seed, self.cipher.unwrap_or(Cipher::Aes256Ctr)),
-            (None, Some(path)) => key_file::read(path)?,
-            (None, None) => Key::from_os(self.cipher.unwrap_or_else(Cipher::fastest))?,
-        };
+        let key = self.keys.for_test()?;
         let coordinates = self.params.unwrap_or(32_768) as usize;
         let bar =
             progress::counter(mechanism.schema.steps() as u64, "{bar:30} row {pos} of {len} [{elapsed}]");
@@ -271,14 +244,4 @@ impl Noise {
         show::self_test(&self.file, &key, coordinates, &result, json)?;
         Ok(answer(result.passed()))
     }
-}
-
-/// The key of a job and where it comes from.
-pub struct Keys {
-    pub key: Key,
-    pub seeded: bool,
-    /// The file that has it, if one does.
-    pub path: Option<PathBuf>,
-    /// Whether it was made for this job alone.
-    pub own: bool,
 }

@@ -54,6 +54,24 @@ pub struct Calibrated {
 /// The smallest noise multiplier for which the run is (ε, δ)-private, rounded up.
 ///
 /// For an ε below one, the bracket is narrower than `params` say, by that factor.
+///
+/// ```
+/// use antiphon::accounting::calibrate::{Run, noise_multiplier};
+/// use antiphon::accounting::{Params, epsilon};
+///
+/// # fn main() -> antiphon::Result<()> {
+/// // A matrix mechanism is one Gaussian, whatever the number of its steps.
+/// let found = noise_multiplier(Run::Matrix, 8.0, 1e-6, &Params::default())?;
+/// assert!(found.epsilon.upper <= 8.0);
+/// // Back again: ε of that noise.
+/// let event = Run::Matrix.event(found.noise_multiplier);
+/// assert!(epsilon(&event, 1e-6, &Params::default())?.upper <= 8.0);
+/// // A hundredth less noise is not enough.
+/// let less = Run::Matrix.event(0.99 * found.noise_multiplier);
+/// assert!(epsilon(&less, 1e-6, &Params::default())?.lower > 8.0);
+/// # Ok(())
+/// # }
+/// ```
 pub fn noise_multiplier(run: Run, epsilon: f64, delta: f64, params: &Params) -> Result<Calibrated> {
     // One Gaussian is enough to know for those that are not sampled: T of them have √T times its noise.
     let single = gaussian::noise_multiplier(epsilon, delta)?;

@@ -21,7 +21,7 @@
 
 use super::Key;
 use super::product::{PANEL, Product};
-use super::source::{Source, TILE};
+use super::source::{Source, TILE, check_overflow};
 use crate::error::{Error, Result};
 use crate::linalg::dense;
 use crate::mechanism::NoisingMatrix;
@@ -39,13 +39,20 @@ pub struct Dense {
 impl Dense {
     /// With the margin for rounding.
     pub fn new(noising: &NoisingMatrix, stddev: f64) -> Result<Dense> {
-        let scale = stddev * (1.0 + margin(noising, stddev)?);
+        let larger = 1.0 + margin(noising, stddev)?;
+        check_overflow(stddev, larger * row_sum(noising))?;
+        let scale = stddev * larger;
         let weights: Vec<f32> = noising.packed().iter().map(|w| (scale * w) as f32).collect();
-        if let Some(w) = weights.iter().find(|w| !w.is_finite()) {
-            return Err(Error::argument("stddev", "small enough for weights in single precision", w));
-        }
         Ok(Dense { weights, steps: noising.steps() })
     }
+}
+
+/// At least Σ_s |W(t, s)| for every t, with room for the rounding of the weights and of a chain of multiply-adds: (1 + 2⁻²⁴)ⁿ⁺² and
+/// the roundings here are below 1 + (n + 3)·2⁻²³.
+fn row_sum(noising: &NoisingMatrix) -> f64 {
+    let (steps, packed) = (noising.steps(), noising.packed());
+    let row = |t: usize| packed[t * (t + 1) / 2..][..=t].iter().map(|w| w.abs()).sum::<f64>();
+    (0..steps).map(row).fold(0.0, f64::max) * (1.0 + (steps + 3) as f64 * 2f64.powi(-23))
 }
 
 /// How much larger all weights have to be for their rounding: a power of two, or zero where nothing is rounded.

@@ -61,6 +61,19 @@ impl FftNoise {
         }
     }
 
+    /// At least Σ_s |W(t, s)| for every t.
+    pub fn row_sum(&self) -> f64 {
+        match &self.inverse {
+            // W = X⁻¹Cᵀ, so a row has the squared norm (X⁻¹)_tt ≤ (L·Lᵀ)_tt/x_0 ≤ Σ x²/x_0, and it has 2n entries.
+            Some(Inverse { column, .. }) => {
+                let squares: f64 = column.iter().map(|x| x * x).sum();
+                (self.root.len() as f64 * squares / column[0]).sqrt()
+            }
+            // The difference of two rows of the circulant.
+            None => 2.0 * self.root.iter().map(|y| y.abs()).sum::<f64>(),
+        }
+    }
+
     /// The coefficients.
     pub fn describe(&self, hash: &mut Sha256) {
         let inverse = self.inverse.iter().flat_map(|inverse| &inverse.column);

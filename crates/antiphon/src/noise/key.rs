@@ -51,6 +51,25 @@ impl std::fmt::Display for Cipher {
 /// The secret that fixes all noise of a run: 256 bits, and the cipher that expands them.
 ///
 /// Who knows the key knows the noise. It is not printed.
+///
+/// ```
+/// use antiphon::noise::{Cipher, Key};
+///
+/// # fn main() -> antiphon::Result<()> {
+/// let key = Key::from_os(Cipher::fastest())?;
+///
+/// // z(step, coordinate): two ranges of a step agree where they meet.
+/// let (mut whole, mut part) = ([0.0f32; 100], [0.0f32; 10]);
+/// key.fill_f32(7, 0, &mut whole);
+/// key.fill_f32(7, 60, &mut part);
+/// assert_eq!(whole[60..70], part);
+///
+/// // Another key, another field; and a name for each that does not tell it.
+/// let other = Key::from_os(Cipher::fastest())?;
+/// assert_ne!(key.fingerprint(), other.fingerprint());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Key {
     pub(super) stream: Stream,

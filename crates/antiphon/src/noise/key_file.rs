@@ -1,11 +1,43 @@
-//! A key in a file: one JSON object that only its owner may read.
+//! A key in a file: one JSON object that only its owner may read, with a record of what the key is used for.
+//!
+//! Two runs with noise from one key can be subtracted from each other, and the noise cancels. So the file says what its key is used
+//! for before the first number is drawn, and any other use is refused.
 
 use super::{Cipher, Key, fresh_secret};
+use crate::atomic;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::fs::OpenOptions;
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
+
+/// What a key is used for.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Use {
+    /// The noise of one mechanism for one model: any steps and coordinates of it.
+    Noise {
+        /// [`Prepared::id`](super::Prepared::id).
+        noise_id: String,
+        /// σ.
+        stddev: f64,
+        /// Parameters of the model.
+        params: u64,
+    },
+    /// A training run.
+    Train,
+}
+
+impl std::fmt::Display for Use {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Use::Noise { noise_id, stddev, params } => {
+                write!(f, "noise {noise_id} with stddev {stddev} for {params} parameters")
+            }
+            Use::Train => f.write_str("a training run"),
+        }
+    }
+}
 
 /// What the file holds.
 #[derive(Serialize, Deserialize)]
@@ -16,28 +48,71 @@ struct Stored {
     cipher: String,
     /// 256 bits in hexadecimal.
     key: String,
+    /// Files of earlier versions have no such record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    uses: Vec<Use>,
 }
 
-/// Makes a fresh key and writes it down. An existing file is an error: a key that is lost cannot be made again.
-pub fn create(path: &Path, cipher: Cipher) -> Result<Key> {
+/// Makes a fresh key for a use and writes both down. An existing file is an error: a key that is lost cannot be made again.
+pub fn create(path: &Path, cipher: Cipher, first: Use) -> Result<Key> {
     let secret = fresh_secret()?;
     let key: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-    let stored = Stored { antiphon_key: 1, cipher: cipher.name().into(), key };
-    let io = |source| Error::Io { path: path.into(), source };
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path).map_err(io)?;
-    let text = serde_json::to_string(&stored).expect("three plain fields");
-    file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(io)?;
-    file.sync_all().map_err(io)?;
+    write(path, false, &Stored { antiphon_key: 1, cipher: cipher.name().into(), key, uses: vec![first] })?;
     Ok(Key::from_bytes(secret, cipher))
 }
 
 /// Reads a key.
 pub fn read(path: &Path) -> Result<Key> {
-    let text = std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?;
+    Ok(load(path)?.0)
+}
+
+/// Reads a key, or makes one for this use if there is no such file. Processes that ask at the same time get the same key.
+pub fn read_or_create(path: &Path, new: Cipher, first: Use) -> Result<Key> {
+    let _others_wait = locked(path);
+    if path.exists() { read(path) } else { create(path, new, first) }
+}
+
+/// Records what the key in this file is to be used for, and returns the uses that were recorded before. A use that differs from
+/// those is refused, unless `reuse` says that this is what is wanted.
+pub fn claim(path: &Path, intended: &Use, reuse: bool) -> Result<Vec<Use>> {
+    let _others_wait = locked(path);
+    let (key, mut stored) = load(path)?;
+    let before = stored.uses.clone();
+    if before.contains(intended) && (reuse || before.len() == 1) {
+        return Ok(before);
+    }
+    if let Some(other) = before.iter().find(|other| *other != intended).filter(|_| !reuse) {
+        let reason = format!(
+            "its key (fingerprint {}) is already used for {other}, so not for {intended}. The noise of two runs with one key \
+             cancels in their difference: take another key, or --reuse-key if no other noise of this key was or will be used",
+            key.fingerprint()
+        );
+        return Err(Error::File { path: path.into(), reason });
+    }
+    if !before.contains(intended) {
+        stored.uses.push(intended.clone());
+        write(path, true, &stored)?;
+    }
+    Ok(before)
+}
+
+fn write(path: &Path, replace: bool, stored: &Stored) -> Result<()> {
+    let text = serde_json::to_string(stored).expect("plain fields") + "\n";
+    atomic::write_secret(path, replace, |file| file.write_all(text.as_bytes()))
+}
+
+/// Keeps other processes that claim or make keys in the same folder waiting. The file itself will not do: it is replaced. Where a
+/// folder cannot be locked, nobody waits.
+fn locked(path: &Path) -> Option<File> {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = File::open(folder).ok()?;
+    folder.lock().ok()?;
+    Some(folder)
+}
+
+fn load(path: &Path) -> Result<(Key, Stored)> {
+    let text = fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?;
     // Reasons do not quote the file: it holds a secret.
     let refuse = |reason: &str| Error::File { path: path.into(), reason: reason.into() };
     let stored: Stored = serde_json::from_str(&text)
@@ -57,7 +132,7 @@ pub fn read(path: &Path) -> Result<Key> {
         let value = |digit: u8| (digit as char).to_digit(16).unwrap_or(0) as u8;
         *byte = 16 * value(pair[0]) + value(pair[1]);
     }
-    Ok(Key::from_bytes(secret, cipher))
+    Ok((Key::from_bytes(secret, cipher), stored))
 }
 
 #[cfg(test)]
@@ -69,8 +144,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         for cipher in Cipher::ALL {
-            let made = create(&path, cipher).unwrap();
-            assert!(create(&path, cipher).is_err());
+            let made = create(&path, cipher, Use::Train).unwrap();
+            assert!(create(&path, cipher, Use::Train).is_err());
             let read = read(&path).unwrap();
             assert_eq!((read.fingerprint(), read.cipher()), (made.fingerprint(), cipher));
             #[cfg(unix)]
@@ -95,5 +170,53 @@ mod tests {
             let message = read(&path).unwrap_err().to_string();
             assert!(message.contains(reason) && !message.contains("abab"), "{message}");
         }
+    }
+    fn noise(noise_id: &str, stddev: f64, params: u64) -> Use {
+        Use::Noise { noise_id: noise_id.into(), stddev, params }
+    }
+
+    #[test]
+    fn a_key_serves_one_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let first = noise("ab", 0.1, 10);
+        let key = read_or_create(&path, Cipher::ChaCha20, first.clone()).unwrap();
+        let same = read_or_create(&path, Cipher::Aes256Ctr, Use::Train).unwrap();
+        assert_eq!(same.fingerprint(), key.fingerprint(), "what is there is read");
+        assert_eq!(claim(&path, &first, false).unwrap(), std::slice::from_ref(&first));
+        let secret = load(&path).unwrap().1.key;
+        for other in [noise("cd", 0.1, 10), noise("ab", 0.2, 10), noise("ab", 0.1, 11), Use::Train] {
+            let text = claim(&path, &other, false).unwrap_err().to_string();
+            assert!(
+                text.contains("is already used for noise ab with stddev 0.1 for 10 parameters"),
+                "{text}"
+            );
+            assert!(text.contains(&key.fingerprint()) && !text.contains(&secret), "{text}");
+            assert_eq!(load(&path).unwrap().1.uses, std::slice::from_ref(&first), "nothing was recorded");
+        }
+        // Who insists is recorded too, and then neither use goes without saying.
+        assert_eq!(claim(&path, &Use::Train, true).unwrap(), std::slice::from_ref(&first));
+        assert_eq!(claim(&path, &Use::Train, true).unwrap(), [first.clone(), Use::Train]);
+        assert!(claim(&path, &first, false).unwrap_err().to_string().contains("used for a training run"));
+        assert_eq!(read(&path).unwrap().fingerprint(), key.fingerprint());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_without_a_record_gets_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let old = format!("{{\"antiphon_key\":1,\"cipher\":\"chacha20\",\"key\":\"{}\"}}", "ab".repeat(32));
+        fs::write(&path, &old).unwrap();
+        assert_eq!(claim(&path, &noise("ab", 0.1, 10), false).unwrap(), []);
+        assert_eq!(claim(&path, &noise("ab", 0.1, 10), false).unwrap().len(), 1);
+        assert!(claim(&path, &Use::Train, false).is_err());
+        let expected = Key::from_bytes([0xab; 32], Cipher::ChaCha20).fingerprint();
+        assert_eq!(read(&path).unwrap().fingerprint(), expected);
     }
 }

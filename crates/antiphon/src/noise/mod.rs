@@ -41,6 +41,7 @@ mod fourier;
 mod key;
 pub mod key_file;
 mod polynomials;
+mod prepared;
 mod product;
 mod rows;
 pub mod self_test;
@@ -53,9 +54,10 @@ mod transform;
 
 pub use fill::Normal;
 pub use key::{Cipher, Key, fresh_secret};
+pub use prepared::Prepared;
 pub use rows::Rows;
 pub use statistics::Test;
-pub use table::Table;
+pub use table::{Part, Table};
 
 #[cfg(test)]
 mod tests;

@@ -9,25 +9,56 @@
 //!
 //! Whatever the way, key, mechanism, `stddev`, step and coordinate fix every number.
 
-use super::Key;
 use super::product;
-use super::source::{self, Block, Source, TILE, check_columns, tiles};
+use super::source::{Block, TILE, check_columns, tiles};
 use super::stamps::Branch;
-use super::table::Table;
+use super::{Key, Part, Prepared, Table};
 use crate::error::{Error, Result};
 use crate::mechanism::{Family, Mechanism, Noise};
 use rayon::prelude::*;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// A stream of rows of noise in gradient space: row t of σ·W·Z.
 ///
 /// To go on after a restart, keep the key, [`Rows::position`] and [`Rows::id`].
+///
+/// ```
+/// use antiphon::noise::{Cipher, Key, Rows};
+/// use antiphon::optimize::{Params, optimize};
+/// use antiphon::schema::Schema;
+/// use antiphon::verify;
+/// use antiphon::workload::Workload;
+///
+/// # fn main() -> antiphon::Result<()> {
+/// let schema = Schema::epochs(2, 5)?;
+/// let workload = Workload::prefix_sum(schema.steps());
+/// let mechanism = optimize(&schema, &workload, &Params::default(), &|_| true)?.mechanism;
+///
+/// // σ: with the sensitivity that is derived, not the one that a file claims.
+/// let (noise_multiplier, clip_norm) = (0.8, 1.0);
+/// let sensitivity = verify::mechanism(&mechanism)?.sensitivity.upper;
+/// let stddev = noise_multiplier * clip_norm * sensitivity * (1.0 + 1e-15); // up: the products are rounded
+///
+/// let key = Key::from_os(Cipher::fastest())?; // a fresh one for every run
+/// let mut rows = Rows::of(&mechanism, &key, stddev, 0..1000, 1 << 20)?;
+/// let mut row = vec![0.0; 1000];
+/// for _step in 0..schema.steps() {
+///     rows.next_into(&mut row)?; // add it to the sum of the clipped gradients of this step
+/// }
+/// assert_eq!(rows.position(), 10);
+///
+/// // The key gives every row again.
+/// rows.seek(9)?;
+/// let mut again = vec![0.0; 1000];
+/// rows.next_into(&mut again)?;
+/// assert_eq!(again, row);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Rows {
-    source: Arc<dyn Source>,
-    id: String,
+    prepared: Prepared,
     key: Key,
     columns: Range<u64>,
     memory: usize,
@@ -69,8 +100,17 @@ impl Rows {
         coordinates: Range<u64>,
         memory: usize,
     ) -> Result<Rows> {
+        Prepared::new(noise, steps, stddev)?.rows(key, coordinates, memory)
+    }
+
+    pub(super) fn prepared(
+        prepared: &Prepared,
+        key: &Key,
+        coordinates: Range<u64>,
+        memory: usize,
+    ) -> Result<Rows> {
         check_columns(&coordinates)?;
-        let source = source::of(noise, steps, stddev)?;
+        let source = prepared.source();
         let tiles = tiles(&coordinates);
         let way = match source.stamps().map(|stamps| stamps.family()) {
             None => {
@@ -84,13 +124,13 @@ impl Rows {
             }
             Some(Family::TreeOptimal | Family::Fft | Family::FftOptimal) => Way::Spilled(None),
         };
-        let id = source::id(source.as_ref());
-        Ok(Rows { source, id, key: key.clone(), columns: coordinates, memory, next: 0, way })
+        let (prepared, key) = (prepared.clone(), key.clone());
+        Ok(Rows { prepared, key, columns: coordinates, memory, next: 0, way })
     }
 
     /// The number of rows n.
     pub fn steps(&self) -> usize {
-        self.source.steps()
+        self.prepared.steps()
     }
 
     /// The length of a row.
@@ -106,7 +146,7 @@ impl Rows {
     /// A hash of all that fixes the numbers beside the key: the coefficients of the mechanism and `stddev`. A position means
     /// nothing for a stream with another.
     pub fn id(&self) -> &str {
-        &self.id
+        self.prepared.id()
     }
 
     /// Goes on at a step. At n the stream has ended.
@@ -132,12 +172,12 @@ impl Rows {
             Way::Blocks { block, height } => {
                 if !block.rows().contains(&step) {
                     let rows = step..(step + *height).min(steps);
-                    block.make(self.source.as_ref(), &self.key, rows, self.columns.clone());
+                    block.make(self.prepared.source(), &self.key, rows, self.columns.clone());
                 }
                 block.copy_row(step, out);
             }
             Way::Branches(branches) => {
-                let stamps = self.source.stamps().expect("a tree is made from a formula");
+                let stamps = self.prepared.source().stamps().expect("a tree is made from a formula");
                 let head = (TILE - (self.columns.start % TILE as u64) as usize).min(out.len());
                 let (first, rest) = out.split_at_mut(head);
                 let parts: Vec<&mut [f32]> = std::iter::once(first).chain(rest.chunks_mut(TILE)).collect();
@@ -155,8 +195,8 @@ impl Rows {
                 let file = match file {
                     Some(file) => file,
                     None => {
-                        let table =
-                            Table::of(self.source.clone(), &self.key, 0..steps, self.columns.clone())?;
+                        let part = Part { rows: 0..steps, coordinates: self.columns.clone() };
+                        let table = self.prepared.table(&self.key, part)?;
                         file.insert(spill(&table, self.columns.start, self.memory).map_err(io)?)
                     }
                 };
@@ -171,7 +211,7 @@ impl Rows {
 /// Writes a whole table to a file that disappears with the process, however that ends.
 fn spill(table: &Table, first: u64, memory: usize) -> io::Result<File> {
     let file = tempfile::tempfile()?;
-    table.pieces(first, memory).try_for_each(|piece| table.write(piece, &file))?;
+    table.pieces(first, memory).try_for_each(|piece| table.write(piece, &file, 0))?;
     Ok(file)
 }
 

@@ -6,6 +6,7 @@
 use super::Key;
 use super::dense::Dense;
 use super::stamps::Stamps;
+use super::transform::LARGEST;
 use crate::error::{Error, Result};
 use crate::mechanism::Noise;
 use rayon::prelude::*;
@@ -48,6 +49,20 @@ pub fn of(noise: &Noise, steps: usize, stddev: f64) -> Result<Arc<dyn Source>> {
             ));
         }
     })
+}
+
+/// Refuses a σ with which some number could overflow single precision. `row_sum` bounds Σ_s |W(t, s)| for every step t; that times
+/// the largest normal bounds each row of W·Z, and every partial sum on the way to it.
+pub fn check_overflow(stddev: f64, row_sum: f64) -> Result<()> {
+    let largest = LARGEST * row_sum;
+    // A bound that is no number bounds nothing, so it must not pass.
+    if stddev * largest <= f64::from(f32::MAX) {
+        return Ok(());
+    }
+    // Down by more than the two digits round up.
+    let limit = 0.99 * f64::from(f32::MAX) / largest;
+    let allowed = format!("at most {limit:.2e}, so that no number of this noise overflows single precision");
+    Err(Error::argument("stddev", allowed, format!("{stddev:e}")))
 }
 
 /// The SHA-256 of all that fixes the numbers, beside the key, in hexadecimal.

@@ -6,7 +6,7 @@
 use super::Key;
 use super::fft::FftNoise;
 use super::fourier::{COLUMNS, Pairs};
-use super::source::{Source, TILE};
+use super::source::{Source, TILE, check_overflow};
 use crate::error::{Error, Result};
 use crate::linalg::dense;
 use crate::mechanism::stamp;
@@ -42,16 +42,21 @@ enum Kernel {
 impl Stamps {
     /// The stamps of a mechanism over so many steps.
     pub fn new(structured: Structured, steps: usize, stddev: f64) -> Result<Stamps> {
-        // Within single precision, with room for the smallest rows and the largest normals: zeros and infinities are no noise.
-        if stddev != 0.0 && !(1e-35..=1e35).contains(&stddev) {
-            return Err(Error::argument("stddev", "0, or in [1e-35, 1e35] for single precision", stddev));
+        // With room for the smallest rows in single precision: zeros are no noise.
+        if stddev != 0.0 && stddev < 1e-35 {
+            let allowed = "0, or at least 1e-35 for single precision";
+            return Err(Error::argument("stddev", allowed, format!("{stddev:e}")));
         }
         let mut stamps: Vec<Stamp> = Vec::new();
         let (mut step, mut input) = (0, 0);
         for length in stamp::lengths(steps, structured.stamps)? {
             let kernel = match stamps.last() {
                 Some(last) if last.steps.len() == length => last.kernel.clone(),
-                _ => Arc::new(Kernel::new(structured.family, length)?),
+                _ => {
+                    let kernel = Kernel::new(structured.family, length)?;
+                    check_overflow(stddev, kernel.row_sum(length))?;
+                    Arc::new(kernel)
+                }
             };
             let inputs = kernel.inputs(length);
             stamps.push(Stamp { steps: step..step + length, input, kernel });
@@ -94,6 +99,23 @@ impl Kernel {
             Kernel::Tree(tree) => tree.inputs(),
             Kernel::Fft(_) => 2 * steps,
         }
+    }
+
+    /// At least Σ_s |W(t, s)| for every step t of so many. Sums are in double precision, whose rounding the factor covers amply.
+    fn row_sum(&self, steps: usize) -> f64 {
+        let bound = match self {
+            Kernel::Identity => 1.0,
+            // A row is one estimate, minus at most one of every level below it. An estimate of level l is w·z + (1 − w)·(two of level
+            // l − 1) with w ≥ ½, so its weights sum to at most one more than those of level l − 1: to l + 1.
+            Kernel::OnlineTree(_) => {
+                let height = steps.next_power_of_two().ilog2();
+                f64::from((height + 1) * (height + 2) / 2)
+            }
+            // W is the pseudo-inverse of C, which has the rows of I among its own: no row of W is longer than 1.
+            Kernel::Tree(tree) => (tree.inputs() as f64).sqrt(),
+            Kernel::Fft(fft) => fft.row_sum(),
+        };
+        bound * (1.0 + 1e-6)
     }
 }
 
@@ -203,4 +225,10 @@ impl Branch {
         }
         stamps.round(row.into_iter(), out);
     }
+}
+
+/// The bound on the rows of W of one stamp.
+#[cfg(test)]
+pub fn row_sum(family: Family, steps: usize) -> Result<f64> {
+    Ok(Kernel::new(family, steps)?.row_sum(steps))
 }

@@ -43,6 +43,9 @@ const ROW: usize = 4 * LANES;
 pub const BATCH: usize = 4;
 const WIDTH: usize = BATCH * LANES;
 
+/// No normal is larger: the largest radius is 9.49, and rounding adds a few units in the last place.
+pub const LARGEST: f64 = 9.5;
+
 /// Row `NUMBER` of all groups side by side.
 #[inline(always)]
 fn side_by_side<const NUMBER: usize>(bytes: &[Bytes; BATCH], all: &mut [u32; WIDTH]) {

@@ -3,8 +3,6 @@
 use super::*;
 use crate::linalg::dense;
 use crate::mechanism::{DenseFactorization, Factorization, Family, Noise, NoisingMatrix, Structured};
-use crate::noise::source;
-use crate::noise::table::Table;
 use std::io::Read;
 use std::ops::Range;
 
@@ -106,24 +104,32 @@ fn rows_are_the_same_for_any_memory_range_thread_and_start() {
 
 #[test]
 fn tables_are_the_same_rows_in_any_pieces() {
-    let numbers = |table: &Table, first: u64, memory: usize| -> Vec<u32> {
+    let numbers = |table: &Table, part: &Part, memory: usize, start: u64| -> Vec<u32> {
         let mut file = tempfile::tempfile().unwrap();
-        table.pieces(first, memory).for_each(|piece| table.write(piece, &file).unwrap());
+        let pieces = table.pieces(part.coordinates.start, memory);
+        pieces.into_iter().for_each(|piece| table.write(piece, &file, start).unwrap());
         let mut bytes = Vec::new();
         std::io::Seek::rewind(&mut file).unwrap();
         file.read_to_end(&mut bytes).unwrap();
-        assert_eq!(Some(bytes.len() as u64), table.bytes());
+        let bytes = &bytes[start as usize..];
+        assert_eq!(Some(bytes.len() as u64), part.bytes());
         bytes.as_chunks().0.iter().map(|x| u32::from_le_bytes(*x)).collect()
     };
     for (name, noise) in mechanisms() {
         let whole = all(stream(&noise, 0..WIDTH, usize::MAX));
+        let prepared = Prepared::new(&noise, STEPS, STDDEV).unwrap();
+        for (step, coordinate) in [(0, 0), (74, 599), (20, 255), (33, 256), (51, 17)] {
+            let number = prepared.number(&key(), step, coordinate).unwrap();
+            assert_eq!(number.to_bits(), whole[step][coordinate as usize], "{name} {step} {coordinate}");
+        }
         for (rows, columns, memory) in
             [(0..75, 0..600, 1 << 20), (0..75, 5..600, 0), (17..23, 300..513, 6200)]
         {
-            let source = source::of(&noise, STEPS, STDDEV).unwrap();
-            let table = Table::of(source, &key(), rows.clone(), columns.clone()).unwrap();
+            let part = Part { rows: rows.clone(), coordinates: columns.clone() };
+            let table = prepared.table(&key(), part.clone()).unwrap();
             let expected = columns_of(&whole[rows.clone()], &columns).concat();
-            assert_eq!(numbers(&table, columns.start, memory), expected, "{name} {rows:?} {columns:?}");
+            assert_eq!(numbers(&table, &part, memory, 0), expected, "{name} {rows:?} {columns:?}");
+            assert_eq!(numbers(&table, &part, memory, 128), expected, "{name}, after a header");
             let covered: Vec<u64> = table.pieces(columns.start, memory).flatten().collect();
             assert_eq!(covered, columns.collect::<Vec<u64>>());
         }
@@ -172,6 +178,40 @@ fn ids_tell_streams_apart() {
     assert_eq!(stream(&dense_noise(), 2..9, 1 << 20).id(), ids[0]);
 }
 
+/// The largest σ that a message allows gives finite numbers; the next larger ones are refused before anything is drawn.
+#[test]
+fn no_number_overflows() {
+    for (name, noise) in mechanisms() {
+        let refused = |stddev: f64| Prepared::new(&noise, STEPS, stddev).err().map(|e| e.to_string());
+        let text = refused(1e38).unwrap_or_else(|| panic!("{name}"));
+        assert!(text.contains("no number of this noise overflows") && text.ends_with("got 1e38"), "{text}");
+        let limit: f64 = text["stddev must be at most ".len()..].split(',').next().unwrap().parse().unwrap();
+        assert!(limit > 1e35, "{name} {limit}");
+        let mut rows = Rows::new(&noise, STEPS, &key(), limit, 0..WIDTH, 1 << 20).unwrap();
+        let mut row = [0.0; WIDTH as usize];
+        for _ in 0..STEPS {
+            rows.next_into(&mut row).unwrap();
+            assert!(row.iter().all(|x| x.is_finite()), "{name}");
+        }
+        assert!(refused(limit * 1.02).is_some(), "{name} {limit}");
+    }
+}
+
+/// What the limit rests on: no row of W has larger weights than the bound says.
+#[test]
+fn rows_of_w_are_within_their_bound() {
+    for steps in [1, 2, 3, 5, 8, 31, 64, 100] {
+        for family in Family::ALL {
+            let factorization = family.factorization(steps).unwrap();
+            let w = factorization.noise(&dense::identity(factorization.inputs()));
+            let row = |t: usize| (0..w.ncols()).map(|s| w[(t, s)].abs()).sum::<f64>();
+            let largest = (0..steps).map(row).fold(0.0, f64::max);
+            let bound = stamps::row_sum(family, steps).unwrap();
+            assert!(largest <= bound && bound < 30.0 * largest, "{family:?} {steps}: {largest} {bound}");
+        }
+    }
+}
+
 #[test]
 fn the_end_and_wrong_arguments_are_errors() {
     for (_, noise) in mechanisms() {
@@ -186,8 +226,9 @@ fn the_end_and_wrong_arguments_are_errors() {
         assert!(Rows::new(&noise, STEPS, &key(), f64::NAN, 0..1, 0).is_err());
         let empty = Rows::new(&noise, STEPS, &key(), 1.0, 5..5, 0).err().unwrap().to_string();
         assert!(empty.contains("not empty"), "{empty}");
-        let source = source::of(&noise, STEPS, STDDEV).unwrap();
-        let outside = Table::of(source, &key(), 70..76, 0..1).err().unwrap().to_string();
+        let prepared = Prepared::new(&noise, STEPS, STDDEV).unwrap();
+        let outside = Part { rows: 70..76, coordinates: 0..1 };
+        let outside = prepared.table(&key(), outside).err().unwrap().to_string();
         assert_eq!(outside, "the range of rows must be not empty, and within 0..75, got 70..76");
     }
 }
