@@ -249,7 +249,10 @@ fn remove_unused_key(folder: &Path) -> Result<()> {
     let refuse = |path: PathBuf, reason: &str| Err(Error::File { path, reason: reason.into() });
     let checkpoint = folder.join("checkpoint.safetensors");
     if checkpoint.exists() {
-        return refuse(checkpoint, "is the checkpoint of a run whose run.json is missing: use another folder");
+        return refuse(
+            checkpoint,
+            "is the checkpoint of a run whose run.json is missing: use another folder",
+        );
     }
     let key = folder.join("key.json");
     let found = match fs::read(&key) {

@@ -225,13 +225,7 @@ fn account(run: Run, valid: bool, budget: Budget, delta: f64) -> Result<Privacy>
 }
 
 /// What a run will cost, before its mechanism is made: of a kind, or of a mechanism from a file. Figures to compare, no [`Privacy`].
-pub fn figures(
-    kind: Option<Kind>,
-    rate: f64,
-    steps: usize,
-    budget: Budget,
-    delta: f64,
-) -> Result<Figures> {
+pub fn figures(kind: Option<Kind>, rate: f64, steps: usize, budget: Budget, delta: f64) -> Result<Figures> {
     let (run, valid) = kind.map_or((Run::Matrix, true), |kind| kind.event(rate, steps));
     account(run, valid, budget, delta).map(|privacy| Figures::from(&privacy))
 }

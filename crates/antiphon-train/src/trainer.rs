@@ -225,7 +225,8 @@ impl<'a> Trainer<'a> {
             return Err(Error::argument("mechanism", allowed, counted(design.steps(), "step")));
         }
         if !design.covers(privacy) {
-            let allowed = format!("accounted for {:?}, as the mechanism {} needs it", design.run(), design.name());
+            let allowed =
+                format!("accounted for {:?}, as the mechanism {} needs it", design.run(), design.name());
             return Err(Error::argument("privacy", allowed, format!("{privacy:?}")));
         }
         let batches = if design.poisson() {

@@ -332,7 +332,8 @@ fn what_cannot_be_resumed_is_refused_before_the_mechanism_is_made() {
 /// A privacy that was accounted for one event does not go with the noise of another.
 #[test]
 fn a_privacy_of_another_event_is_refused() {
-    let [matrix, sampled, shuffled] = ["identity", "dp-sgd", "dp-sgd-shuffled"].map(|kind| Run::new(kind, 4.0));
+    let [matrix, sampled, shuffled] =
+        ["identity", "dp-sgd", "dp-sgd-shuffled"].map(|kind| Run::new(kind, 4.0));
     let secrets = Secrets::from_seed(1, "");
     for (run, other) in [(&matrix, &sampled), (&sampled, &matrix), (&shuffled, &sampled)] {
         let made = Trainer::new(&run.task, &run.design, &run.settings, &other.privacy, &secrets, 0);
