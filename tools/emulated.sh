@@ -67,8 +67,8 @@ done
 # Everything in a checkpoint but the times: parameters and velocity, 650 numbers each.
 state() { tail -c 5200 "$1/checkpoint.safetensors" | sha256sum | cut -c1-16; }
 
-long="train --epochs 40 --batch-size 100 --noise-multiplier 3 --seed 1"
-echo "runs of 600 steps that are stopped on one processor and resumed on the other:"
+long="train --epochs 12 --batch-size 100 --noise-multiplier 3 --seed 1"
+echo "runs of 180 steps that are stopped on one processor and resumed on the other:"
 for mechanism in tree-online identity optimal fft dp-sgd; do
     (on native "$antiphon" $long --mechanism $mechanism --checkpoints "$mechanism-whole") > /dev/null 2>&1
     for where in native emulated; do

@@ -105,9 +105,10 @@ impl Folder {
     /// Makes a folder for a new run, and its secrets: from a seed, or fresh ones that are kept there. A kill at any moment leaves a
     /// folder that takes the same run again, or one that has it.
     pub fn create(path: &Path, description: &Description, seed: Option<u64>) -> Result<(Folder, Secrets)> {
+        Folder::check_new(path)?;
         fs::create_dir_all(path).map_err(|source| Error::Io { path: path.into(), source })?;
         let making = Making::start(path)?;
-        Folder::check_new(path)?;
+        Folder::check_new(path)?; // another process may have been faster
         remove_unused_key(path)?;
         let mut run = Bound::new(description, seed, None);
         let secrets = match seed {
