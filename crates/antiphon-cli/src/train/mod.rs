@@ -82,7 +82,7 @@ pub struct Train {
     /// Several mechanisms, separated by commas: each is trained at the same ε, or with the same --noise-multiplier
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Noise")]
     compare: Vec<String>,
-    /// Restart the mechanism S times along the run, for equal parts of the steps (default: the best of 1, 2, 5, 10, 20).
+    /// Use the mechanism S times in a row, each time for an equal part of the steps (default: the best of 1, 2, 5, 10, 20).
     /// Not for optimal, dp-sgd and files
     #[arg(long, value_name = "S", help_heading = "Noise")]
     stamps: Option<usize>,
