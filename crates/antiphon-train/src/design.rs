@@ -34,7 +34,7 @@ pub struct Design {
 /// let forged = Privacy { epsilon: 0.1, delta: 1e-9, noise_multiplier: 0.5, run: todo!(), valid: true };
 /// ```
 ///
-/// Nor is one read from a file: what a file says is a plain [`Figures`](crate::trainer::Figures).
+/// Nor is one read from a file: what a file says is a plain [`Figures`].
 ///
 /// ```compile_fail
 /// let forged: antiphon_train::design::Privacy = serde_json::from_str("{}").unwrap();
