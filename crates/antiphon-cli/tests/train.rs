@@ -4,7 +4,7 @@ mod common;
 
 use common::{antiphon, folder, json, message};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const SHORT: &str = "train --epochs 3 --batch-size 100";
@@ -103,28 +103,43 @@ fn parameters(here: &Path, name: &str) -> Vec<u8> {
     bytes[bytes.len() - 8 * 650..].to_vec()
 }
 
-/// Kills a run at seeded moments, each time with another number of threads, until it is through; says how often.
+/// Starts a command, and leaves it running.
+fn started(here: &Path, line: &str) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_antiphon"))
+        .env_remove("CARGO")
+        .current_dir(here)
+        .args(line.split_whitespace())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Kills a run at seeded moments, each time with another number of threads, until it is through; says how often. The same command
+/// is given again every time, with --resume once there is a run, and never with --force.
 fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64) -> usize {
     let (mut kills, mut state) = (0, seed);
     loop {
-        let resume = if here.join(folder).join("run.json").exists() { " --resume" } else { "" };
+        let run = here.join(folder).join("run.json").exists();
+        // A run without a key is finished: it was killed after that, before it ended.
+        if run && !line.contains("--seed") && !here.join(folder).join("key.json").exists() {
+            return kills;
+        }
+        let resume = if run { " --resume" } else { "" };
         let threads = 1 + kills % 3;
-        let line = format!("{line} --checkpoints {folder} --checkpoint-every 1 --threads {threads}{resume}");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_antiphon"))
-            .current_dir(here)
-            .args(line.split_whitespace())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let line = format!(
+            "{line} --checkpoints {folder} --checkpoint-every 1 --log {folder}.jsonl --threads {threads}{resume}"
+        );
+        let mut child = started(here, &line);
         // While the mechanism is made, in the middle of steps and of writes; later each time, so that it ends.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         std::thread::sleep(Duration::from_millis(60 + (state >> 33) % (120 + 30 * kills as u64)));
-        if child.try_wait().unwrap().is_some_and(|status| status.success()) {
-            return kills;
-        }
+        let early = child.try_wait().unwrap();
         child.kill().unwrap();
-        if child.wait().unwrap().success() {
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(early.is_none_or(|status| status.success()), "{line}: {said}");
+        if output.status.success() {
             return kills;
         }
         kills += 1;
@@ -132,18 +147,31 @@ fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64) -> usize {
     }
 }
 
+/// The epochs in a log, whatever a kill cut off.
+fn logged(here: &Path, folder: &str) -> Vec<u64> {
+    let text = std::fs::read_to_string(here.join(format!("{folder}.jsonl"))).unwrap();
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    lines.map(|line| line["epoch"].as_u64().unwrap()).collect()
+}
+
 fn kills_lose_nothing(epochs: usize, least: usize) {
     let folder = folder();
     let here = folder.path();
-    for (i, mechanism) in ["optimal", "dp-sgd"].into_iter().enumerate() {
-        let line = format!("train --epochs {epochs} --batch-size 100 --mechanism {mechanism} --seed 4");
+    let all: Vec<u64> = (1..=epochs as u64).collect();
+    for (i, (mechanism, seed)) in
+        [("optimal", " --seed 4"), ("dp-sgd", " --seed 4"), ("identity", "")].into_iter().enumerate()
+    {
+        let line = format!("train --epochs {epochs} --batch-size 100 --mechanism {mechanism}{seed}");
         let whole = format!("{mechanism}-whole");
         antiphon(here, &format!("{line} --checkpoints {whole}")).success();
         let mut kills = 0;
         for turn in 0.. {
             let killed = format!("{mechanism}-killed-{turn}");
             kills += kill_until_done(here, &line, &killed, 7 + i as u64 + 10 * turn);
-            assert!(parameters(here, &killed) == parameters(here, &whole), "{mechanism}, {kills} kills");
+            if !seed.is_empty() {
+                assert!(parameters(here, &killed) == parameters(here, &whole), "{mechanism}, {kills} kills");
+            }
+            assert_eq!(logged(here, &killed), all, "{mechanism}, {kills} kills");
             if kills >= least {
                 break;
             }
@@ -171,15 +199,209 @@ fn a_run_goes_on_only_as_it_was() {
     antiphon(here, &format!("{SHORT} --checkpoints first --log l")).success();
     let line = format!("{SHORT} --mechanism identity --checkpoints run");
     antiphon(here, &line).success();
-    assert!(!here.join("run/key.json").exists(), "the key has served");
+    assert!(!here.join("run/key.json").exists(), "a finished run needs no key");
     assert!(message(here, &line, 2).contains("has a run already"));
-    assert!(message(here, &format!("{line} --resume"), 2).contains("is a run that is over"));
+    assert!(message(here, &format!("{line} --resume"), 2).contains("a run that is finished"));
     let text = message(here, &format!("{line} --resume --learning-rate 0.7"), 2);
     assert!(text.contains("learning_rate was 0.1 and is 0.7"), "{text}");
     let text = message(here, &format!("{line} --resume --seed 1"), 2);
     assert!(text.contains("seed was null and is 1"), "{text}");
-    let text = message(here, &format!("{SHORT} --mechanism tree --checkpoints nothing --resume"), 2);
-    assert!(text.contains("no run to go on with"), "{text}");
+    // Not after the optimizer, which would refuse so many steps.
+    let long = "train --epochs 400 --batch-size 10 --mechanism optimal --resume --checkpoints";
+    let text = message(here, &format!("{long} nothing"), 2);
+    assert!(text.contains("there is no run to resume"), "{text}");
+    let text = message(here, &format!("{long} first"), 2);
+    assert!(text.contains("epochs was 3 and is 400") && !text.contains("noise_multiplier"), "{text}");
+    let text = message(here, &format!("{long} run"), 2);
+    assert!(text.contains("mechanism was [\"identity\"") && text.contains("and is [\"optimal\""), "{text}");
+    let text = message(here, &format!("{SHORT} --checkpoints first --resume"), 2);
+    assert!(text.contains("a run that is finished"), "{text}");
+}
+
+/// Waits until a file is there.
+fn wait_for(path: &Path) {
+    for _ in 0..6000 {
+        if path.exists() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{} never appeared", path.display());
+}
+
+/// Sends a signal, and gives what the process says and its exit status.
+fn signalled(child: Child, signal: &str) -> (String, Option<i32>) {
+    // The shell's own kill: not every machine has a program of that name.
+    let status = Command::new("sh").args(["-c", &format!("kill {signal} {}", child.id())]).status().unwrap();
+    assert!(status.success());
+    let output = child.wait_with_output().unwrap();
+    (String::from_utf8(output.stderr).unwrap(), output.status.code())
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_keeps_the_run_and_says_how_to_continue_it() {
+    let folder = folder();
+    let here = folder.path();
+    let line = "train --epochs 300 --batch-size 100 --mechanism dp-sgd --noise-multiplier 1 --seed 4";
+    antiphon(here, &format!("{line} --checkpoints whole")).success();
+    let child = started(here, &format!("{line} --checkpoints run --checkpoint-every 1 --log l"));
+    wait_for(&here.join("run/checkpoint.safetensors"));
+    let (said, status) = signalled(child, "-INT");
+    assert_eq!(status, Some(130), "{said}");
+    assert!(said.contains(" of 4500 steps; the checkpoint in run has them"), "{said}");
+    let stopped = said.split("stopped after ").nth(1).unwrap().split(' ').next().unwrap();
+    let command =
+        said.lines().find_map(|line| line.strip_prefix("antiphon: to continue: antiphon ")).unwrap();
+    assert_eq!(command, format!("{line} --checkpoints run --checkpoint-every 1 --log l --resume"));
+    let resumed = antiphon(here, &command.replace("every 1", "every 900")).success();
+    let said = String::from_utf8_lossy(&resumed.get_output().stderr).into_owned();
+    assert!(said.contains(&format!("resuming run: {stopped} of 4500 steps done")), "{said}");
+    assert!(parameters(here, "run") == parameters(here, "whole"));
+    assert_eq!(std::fs::read_to_string(here.join("l")).unwrap().lines().count(), 300);
+}
+
+#[test]
+#[cfg(unix)]
+fn without_checkpoints_a_stop_says_that_nothing_was_kept() {
+    let folder = folder();
+    let line = "train --epochs 9000 --batch-size 100 --mechanism dp-sgd --noise-multiplier 1 --seed 4 --log l --json";
+    let child = started(folder.path(), line);
+    wait_for(&folder.path().join("l"));
+    let (said, status) = signalled(child, "-TERM");
+    assert_eq!(status, Some(130), "{said}");
+    assert!(said.contains("steps, without a checkpoint") && said.contains("nothing was kept"), "{said}");
+    assert!(!said.contains("--resume"), "{said}");
+}
+
+/// What a kill leaves at every moment between the beginning of a command and the first checkpoint of its run.
+#[test]
+fn a_run_that_was_killed_while_it_began_needs_no_force() {
+    let folder = folder();
+    let here = folder.path();
+    let line = format!("{SHORT} --mechanism identity --log l --checkpoints");
+    // A log is begun after its folder: where the folder is refused there is none.
+    std::fs::create_dir_all(here.join("refused")).unwrap();
+    std::fs::write(here.join("refused/checkpoint.safetensors"), "").unwrap();
+    assert!(message(here, &format!("{line} refused"), 2).contains("run.json is missing"));
+    assert!(!here.join("l").exists());
+    // Between key.json and run.json.
+    std::fs::create_dir_all(here.join("run")).unwrap();
+    std::fs::write(here.join("run/key.json"), "{\"antiphon_key\":1,\"ci").unwrap();
+    antiphon(here, &format!("{line} run")).success();
+    assert_eq!(std::fs::read_to_string(here.join("l")).unwrap().lines().count(), 3);
+    // Between run.json and the log.
+    std::fs::remove_file(here.join("l")).unwrap();
+    let seeded = format!("{line} seeded --seed 1");
+    antiphon(here, &seeded).success();
+    std::fs::remove_file(here.join("l")).unwrap();
+    std::fs::remove_file(here.join("seeded/checkpoint.safetensors")).unwrap();
+    let resumed = antiphon(here, &format!("{seeded} --resume")).success();
+    let said = String::from_utf8_lossy(&resumed.get_output().stderr).into_owned();
+    assert!(said.contains("resuming seeded from the beginning"), "{said}");
+    assert_eq!(std::fs::read_to_string(here.join("l")).unwrap().lines().count(), 3);
+    // A log of something else is replaced only if asked for, and before the run begins.
+    assert!(message(here, &format!("{line} other"), 2).contains("exists; use --force"));
+    assert!(!here.join("other").exists());
+    antiphon(here, &format!("{line} other --force")).success();
+    assert_eq!(std::fs::read_to_string(here.join("l")).unwrap().lines().count(), 3);
+}
+
+#[test]
+fn a_delta_that_allows_to_publish_an_example_is_warned_about() {
+    let folder = folder();
+    let line = format!("{SHORT} --mechanism identity --json");
+    let large = "δ = 1e-3 is not below 1/N = 6.9e-4 for the N = 1440 training examples";
+    let assert = antiphon(folder.path(), &format!("{line} --delta 1e-3")).success();
+    let said = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+    assert!(said.contains(&format!("warning: {large}")), "{said}");
+    let value: serde_json::Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+    assert!(value["statement"].as_str().unwrap().contains(&format!("WARNING: {large}")), "{value}");
+    let text = antiphon(folder.path(), &format!("{SHORT} --mechanism identity --delta 1e-3")).success();
+    assert!(String::from_utf8_lossy(&text.get_output().stdout).contains("WARNING: δ = 1e-3"));
+    let assert = antiphon(folder.path(), &line).success();
+    let output = assert.get_output();
+    assert!(
+        ![&output.stdout, &output.stderr].iter().any(|text| String::from_utf8_lossy(text).contains("1/N"))
+    );
+}
+
+#[test]
+fn equal_runs_give_equal_files() {
+    let folder = folder();
+    let here = folder.path();
+    let line = format!("{SHORT} --mechanism identity --seed 3 --output");
+    let file = |name: &str| {
+        antiphon(here, &format!("{line} {name}")).success();
+        std::fs::read(here.join(name)).unwrap()
+    };
+    let first = file("0");
+    for name in ["1", "2", "3", "4", "5"] {
+        assert!(file(name) == first, "{name}");
+    }
+}
+
+/// The id and the first bits of a run of version 0.1, which called this mechanism tree.
+#[test]
+fn a_renamed_mechanism_has_one_name_and_the_noise_that_it_had() {
+    let folder = folder();
+    let here = folder.path();
+    for (i, name) in ["tree", "tree-online"].into_iter().enumerate() {
+        let line = format!(
+            "train --epochs 2 --batch-size 100 --mechanism {name} --stamps 2 --seed 1 --log l{i} --output o{i} --json"
+        );
+        let value = json(here, &line, 0);
+        assert_eq!(value["runs"][0]["mechanism"], "tree-online, 2 stamps");
+        let log = std::fs::read_to_string(here.join(format!("l{i}"))).unwrap();
+        let logged: serde_json::Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
+        assert_eq!(logged["mechanism"], "tree-online, 2 stamps");
+        assert_eq!(logged["run"], "ad1892f3ca3579f0a2d5b0b61b1d7bc9ac0c725ab6dc8dce14f793ee42a3ebbf");
+        let bytes = std::fs::read(here.join(format!("o{i}"))).unwrap();
+        let first: Vec<String> =
+            bytes[bytes.len() - 2600..][..16].iter().map(|x| format!("{x:02x}")).collect();
+        assert_eq!(first.concat(), "c45067bb226d973c05dd593b9f3b58bc");
+    }
+    assert!(message(here, &format!("{SHORT} --compare tree,tree-online"), 2).contains("different names"));
+    let value = json(here, &format!("{SHORT} --mechanism fft-optimal-decoder --stamps 1 --json"), 0);
+    assert_eq!(value["runs"][0]["mechanism"], "fft-optimal");
+}
+
+#[test]
+fn single_epoch_optima_can_be_trained_with() {
+    let folder = folder();
+    let here = folder.path();
+    antiphon(here, "make single-epoch --stamps 2 --epochs 3 --steps-per-epoch 15 --output m").success();
+    let noise = "--noise-multiplier 2 --json";
+    let value = json(here, &format!("{SHORT} --mechanism single-epoch --stamps 2 {noise}"), 0);
+    assert_eq!(value["runs"][0]["mechanism"], "single-epoch, 2 stamps");
+    let stddev = |value: &serde_json::Value, i: usize| value["runs"][i]["stddev"].as_f64().unwrap();
+    let made = json(here, &format!("{SHORT} --mechanism m {noise}"), 0);
+    assert!((stddev(&value, 0) / stddev(&made, 0) - 1.0).abs() < 1e-9, "{value} {made}");
+    // The best number of stamps, beside others at the same ε.
+    let value = json(here, &format!("{SHORT} --compare optimal,single-epoch,identity --epsilon 2 --json"), 0);
+    let name = value["runs"][1]["mechanism"].as_str().unwrap();
+    assert!(name.starts_with("single-epoch"), "{name}");
+    assert_eq!(value["runs"][1]["epsilon"], value["runs"][0]["epsilon"]);
+    // And where the paper's experiments are made: what is missing is the data, not the mechanism.
+    let text = message(here, "reproduce fashion-mnist --mechanisms single-epoch,tree --data nowhere", 2);
+    assert!(text.contains("data fetch fashion-mnist"), "{text}");
+    let text = message(here, "reproduce fashion-mnist --mechanisms laplace --data nowhere", 2);
+    assert!(text.contains("single-epoch") && text.contains("got laplace"), "{text}");
+}
+
+#[test]
+fn help_and_statement_are_plain() {
+    let folder = folder();
+    let here = folder.path();
+    let help =
+        |line: &str| String::from_utf8(antiphon(here, line).success().get_output().stdout.clone()).unwrap();
+    let short = help("train -h");
+    assert!(!short.contains("above") && short.contains("Learning rate; gradients are summed"), "{short}");
+    let text = help("train --epochs 1 --batch-size 1440 --mechanism identity --epsilon 1.23456789");
+    assert!(text.contains("over 1 step: 1 epoch with"), "{text}");
+    // At most seven significant digits, and no smaller than the ε that was accounted for.
+    let shown = text.split("with ε = ").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(shown.len() <= 8 && shown.parse::<f64>().unwrap() >= 1.234567, "{shown}");
 }
 
 #[test]
@@ -193,7 +415,7 @@ fn wrong_input_is_named() {
     for (line, expected) in [
         ("train --epochs 2 --mechanism once", "step 24 is refused: example"),
         ("train --dataset imagenet", "imagenet"),
-        ("train --mechanism laplace", "--mechanism must be optimal, tree,"),
+        ("train --mechanism laplace", "--mechanism must be optimal, tree-online,"),
         ("train --epsilon -1", "--epsilon must be"),
         ("train --delta 2", "--delta must be"),
         ("train --batch-size 0", "--batch-size must be in 1..=1440, got 0"),

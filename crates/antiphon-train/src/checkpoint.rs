@@ -6,23 +6,27 @@
 //! checkpoint.safetensors    parameters, velocity, step, epochs; replaced as a whole
 //! ```
 //!
-//! A key serves one run: the same noise under other gradients would cancel in the difference of the two, and with it all
-//! privacy. So a folder that has a run takes no other, a new run never takes a key that is there already, and a run goes on only
+//! A key is used for one run only: the same noise added to different gradients cancels in the difference of the two runs, and then
+//! nothing is protected. So a folder that has a run takes no other, a new run always makes a new key, and a run is resumed only
 //! if everything that it depends on is the same: data, order, settings, mechanism, version.
 
+use crate::kind::{current_name, former_name, kind_of};
 use crate::secrets::Secrets;
-use crate::trainer::{Description, Epoch, State};
-use antiphon::noise::Cipher;
+use crate::task::Task;
+use crate::trainer::{Description, Epoch, Figures, Settings, State};
 use antiphon::noise::key_file::{self, Use};
-use antiphon::{Error, Result, atomic};
-use safetensors::tensor::{Dtype, TensorView};
-use safetensors::{SafeTensors, serialize};
+use antiphon::noise::{Cipher, Key};
+use antiphon::{Error, Result, atomic, tensors};
+use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+
+/// Why a folder with a run takes no new one.
+const HAS_A_RUN: &str = "has a run already: use --resume to continue it, or another folder for a new run";
 
 /// The folder of a run.
 pub struct Folder {
@@ -36,7 +40,8 @@ pub struct Folder {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bound {
-    /// Of this program. Another one may compute other last bits, and what a crash lost would have the same noise under other gradients.
+    /// Of this program. Another version may compute other last bits: the steps that a crash lost would then be repeated with the same
+    /// noise and different gradients.
     version: String,
     description: Description,
     seed: Option<u64>,
@@ -50,10 +55,15 @@ impl Bound {
         Bound { version, description: description.clone(), seed, key_fingerprint }
     }
 
+    /// The same with another name for the mechanism.
+    fn named(&self, name: impl Fn(&str) -> String) -> Bound {
+        Bound { description: self.description.named(name), ..self.clone() }
+    }
+
     /// The SHA-256 of all of it, in hexadecimal. The description alone is not enough: another seed or key is another order of the
     /// examples and other noise, and no ε was computed for a run that changes them midway.
     fn id(&self) -> String {
-        let text = serde_json::to_string(self).expect("plain fields");
+        let text = serde_json::to_string(&self.named(former_name)).expect("plain fields");
         Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
@@ -69,23 +79,38 @@ struct Progress {
     running: (usize, f64, usize),
 }
 
+/// What of a run is known before its mechanism is made, which may take long.
+#[derive(Clone, Copy)]
+pub struct Outline<'a> {
+    /// What is learnt.
+    pub task: &'a Task,
+    /// How.
+    pub settings: &'a Settings,
+    /// The name of the mechanism, without stamps where their number is not known.
+    pub mechanism: &'a str,
+    /// What it costs.
+    pub privacy: Figures,
+    /// Of a seeded run.
+    pub seed: Option<u64>,
+}
+
 impl Folder {
-    /// Makes a folder for a new run, and its secrets: from a seed, or fresh ones that are kept there.
+    /// Refuses a folder that has a run, before any work is done for a new one.
+    pub fn check_new(path: &Path) -> Result<()> {
+        match path.join("run.json").exists() {
+            true => Err(Error::File { path: path.into(), reason: HAS_A_RUN.into() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a folder for a new run, and its secrets: from a seed, or fresh ones that are kept there. A kill at any moment leaves a
+    /// folder that takes the same run again, or one that has it.
     pub fn create(path: &Path, description: &Description, seed: Option<u64>) -> Result<(Folder, Secrets)> {
-        let io = |source| Error::Io { path: path.into(), source };
-        let refuse = |reason: &str| Error::File { path: path.into(), reason: reason.into() };
-        fs::create_dir_all(path).map_err(io)?;
-        if path.join("run.json").exists() {
-            return Err(refuse(
-                "has a run already: use --resume to go on with it, or another folder for a new one",
-            ));
-        }
-        if path.join("key.json").exists() {
-            return Err(refuse(
-                "has a key without a run: that of another run, which must not serve twice, or of one that was killed before its \
-                 first step. Use another folder",
-            ));
-        }
+        Folder::check_new(path)?;
+        fs::create_dir_all(path).map_err(|source| Error::Io { path: path.into(), source })?;
+        let making = Making::start(path)?;
+        Folder::check_new(path)?; // another process may have been faster
+        remove_unused_key(path)?;
         let mut run = Bound::new(description, seed, None);
         let secrets = match seed {
             Some(seed) => Secrets::from_seed(seed, &description.id()),
@@ -98,44 +123,46 @@ impl Folder {
         let text = serde_json::to_string_pretty(&run).expect("plain fields");
         // Last: a folder with this file has all the others.
         atomic::write(&path.join("run.json"), false, |file| file.write_all(text.as_bytes()))?;
-        Ok((Folder { path: path.into(), run, _description: locked(path)? }, secrets))
+        let folder = Folder { path: path.into(), run, _description: locked(path)? };
+        making.finish();
+        Ok((folder, secrets))
     }
 
-    /// Opens the folder of a run that is to go on. It must be the same run in everything.
+    /// Refuses at once what [`open`](Folder::open) would refuse after the mechanism is made: a folder without a run, with one that is
+    /// finished, with one that is in use, or with another one as far as can be known.
+    pub fn check_resumable(path: &Path, outline: &Outline<'_>) -> Result<()> {
+        let (run, _lock) = read(path)?;
+        let found = &run.description;
+        let [name, wanted] = [&found.mechanism.0, outline.mechanism].map(current_name);
+        let name = if kind_of(&name) == wanted { name } else { wanted };
+        let expected = Description {
+            antiphon_run: Description::VERSION,
+            dataset: outline.task.identity(),
+            model: outline.task.model.name().into(),
+            settings: *outline.settings,
+            mechanism: (name, found.mechanism.1.clone()),
+            privacy: outline.privacy,
+            stddev: found.stddev,
+        };
+        check_same(path, &run, &expected, outline.seed)?;
+        match outline.seed {
+            None => key_of(path, &run).map(|_| ()),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Opens the folder of a run that is to be resumed. It must be the same run in everything.
     pub fn open(path: &Path, description: &Description, seed: Option<u64>) -> Result<(Folder, Secrets)> {
-        let file = path.join("run.json");
-        let refuse = |reason: String| Error::File { path: file.clone(), reason };
-        if !file.exists() {
-            return Err(refuse("is not there: there is no run to go on with".into()));
-        }
-        let stored = locked(path)?;
-        let text =
-            std::io::read_to_string(&stored).map_err(|source| Error::Io { path: file.clone(), source })?;
-        let run: Bound = serde_json::from_str(&text)
-            .map_err(|error| refuse(format!("is not the description of a run of this version: {error}")))?;
-        let expected = Bound::new(description, seed, run.key_fingerprint.clone());
-        if run != expected {
-            let differing = differences(&run, &expected);
-            return Err(refuse(format!("is another run, which cannot go on as this one: {differing}")));
-        }
+        let (run, lock) = read(path)?;
+        check_same(path, &run, description, seed)?;
         let secrets = match seed {
             Some(seed) => Secrets::from_seed(seed, &description.id()),
-            None => {
-                let path = path.join("key.json");
-                if !path.exists() {
-                    return Err(refuse("is a run that is over: its key has served and was removed".into()));
-                }
-                let key = key_file::read(&path)?;
-                if Some(key.fingerprint()) != run.key_fingerprint {
-                    return Err(Error::File { path, reason: "is the key of another run".into() });
-                }
-                Secrets::from_key(&key)
-            }
+            None => Secrets::from_key(&key_of(path, &run)?),
         };
-        Ok((Folder { path: path.into(), run, _description: stored }, secrets))
+        Ok((Folder { path: path.into(), run, _description: lock }, secrets))
     }
 
-    /// The state to go on from, if there is one, and the seconds that it took.
+    /// The state to continue from, if there is one, and the seconds that it took.
     pub fn load(&self, noise_id: &str) -> Result<Option<(State, f64)>> {
         let path = self.path.join("checkpoint.safetensors");
         let refuse = |reason: String| Error::File { path: path.clone(), reason };
@@ -149,19 +176,18 @@ impl Folder {
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| damaged(&error))?;
         let metadata = header.metadata().clone().unwrap_or_default();
         let entry = |name: &str| metadata.get(name).map(String::as_str).unwrap_or_default();
-        let numbers = |name: &str| -> Result<(&[u8], Vec<f32>)> {
+        let numbers = |name: &str| -> Result<Vec<f32>> {
             let tensor = tensors.tensor(name).map_err(|error| damaged(&error))?;
-            let bytes = tensor.data();
             match tensor.dtype() {
                 Dtype::F32 => {
-                    Ok((bytes, bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect()))
+                    Ok(tensor.data().as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect())
                 }
                 _ => Err(damaged(&format!("{name} is not single precision"))),
             }
         };
-        let ((a, parameters), (b, velocity)) = (numbers("parameters")?, numbers("velocity")?);
-        if entry("sha256") != checksum(entry("progress"), a, b) {
-            return Err(damaged(&"its checksum is another"));
+        let (parameters, velocity) = (numbers("parameters")?, numbers("velocity")?);
+        if entry("sha256") != checksum(entry("progress"), &parameters, &velocity) {
+            return Err(damaged(&"its numbers do not have the checksum that it carries"));
         }
         if (entry("run"), entry("noise")) != (&self.run.id(), noise_id) {
             return Err(refuse("belongs to another run, or to another version of its mechanism".into()));
@@ -173,34 +199,128 @@ impl Folder {
 
     /// Keeps a state, as a whole or not at all.
     pub fn save(&self, state: &State, noise_id: &str, seconds: f64) -> Result<()> {
-        let (parameters, velocity) = (bytes(&state.parameters), bytes(&state.velocity));
+        let State { parameters, velocity, .. } = state;
         let (step, epochs, running) = (state.step, state.epochs.clone(), state.running);
         let progress = Progress { step, seconds, epochs, running };
         let progress = serde_json::to_string(&progress).expect("plain fields");
-        let sum = checksum(&progress, &parameters, &velocity);
+        let sum = checksum(&progress, parameters, velocity);
         let about = [
             ("run", self.run.id()),
             ("noise", noise_id.to_string()),
             ("progress", progress),
             ("sha256", sum),
         ];
-        let tensors = [("parameters", &parameters[..]), ("velocity", &velocity[..])];
-        write(&self.path.join("checkpoint.safetensors"), &tensors, &about, true)
+        let vectors = [("parameters", &parameters[..]), ("velocity", &velocity[..])];
+        write(&self.path.join("checkpoint.safetensors"), vectors, about, true)
     }
 
-    /// The run is over: its key has served.
+    /// The run is finished: its key is not needed any more, and is removed.
     pub fn finish(&self) -> Result<()> {
-        let path = self.path.join("key.json");
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::Io { path, source: error })
-            }
-            _ => Ok(()),
-        }
+        remove_if_there(&self.path.join("key.json"))
     }
 }
 
-/// The description of the run in a folder, as long as it is worked on.
+/// The right to make a run in a folder, until there is one: of two processes that begin at once, one is refused.
+struct Making {
+    path: PathBuf,
+    _lock: fs::File,
+}
+
+impl Making {
+    fn start(folder: &Path) -> Result<Making> {
+        let path = folder.join(".making");
+        let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(|source| Error::Io { path: path.clone(), source })?;
+        atomic::lock(&file, &path)?;
+        Ok(Making { path, _lock: file })
+    }
+
+    /// There is a run now, which has its own lock. Who waited for this one finds the run.
+    fn finish(self) {
+        let _ = fs::remove_file(&self.path); // an empty file that is left does no harm
+    }
+}
+
+/// Removes a key that a kill left behind before its run began.
+///
+/// No noise was drawn from it: [`Folder::create`] gives a key to its caller only after run.json is written, and there is no run.json
+/// (nor a checkpoint, which would say that one was lost). Even if that were wrong, no key would be used twice: this one is deleted and
+/// the new run gets fresh bits, so at worst a run that somebody took apart cannot be resumed any more. A file that does not begin as a
+/// key does is not ours, and stays.
+fn remove_unused_key(folder: &Path) -> Result<()> {
+    let refuse = |path: PathBuf, reason: &str| Err(Error::File { path, reason: reason.into() });
+    let checkpoint = folder.join("checkpoint.safetensors");
+    if checkpoint.exists() {
+        return refuse(
+            checkpoint,
+            "is the checkpoint of a run whose run.json is missing: use another folder",
+        );
+    }
+    let key = folder.join("key.json");
+    let found = match fs::read(&key) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(|source| Error::Io { path: key.clone(), source })?,
+    };
+    // A kill may have cut it off anywhere.
+    let start = b"{\"antiphon_key\":";
+    if !(start.starts_with(&found) || found.starts_with(start)) {
+        return refuse(key, "is not a key of antiphon and is not replaced: use another folder");
+    }
+    remove_if_there(&key)
+}
+
+fn remove_if_there(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::Io { path: path.into(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a folder is bound to, and the lock on it.
+fn read(folder: &Path) -> Result<(Bound, fs::File)> {
+    let path = folder.join("run.json");
+    let refuse = |reason: String| Error::File { path: path.clone(), reason };
+    if !path.exists() {
+        return Err(refuse("does not exist: there is no run to resume".into()));
+    }
+    let stored = locked(folder)?;
+    let text = std::io::read_to_string(&stored).map_err(|source| Error::Io { path: path.clone(), source })?;
+    let run = serde_json::from_str(&text)
+        .map_err(|error| refuse(format!("is not the description of a run of this version: {error}")))?;
+    Ok((run, stored))
+}
+
+/// Refuses to resume a run as another one. Former names of mechanisms are the same as today's.
+fn check_same(folder: &Path, run: &Bound, description: &Description, seed: Option<u64>) -> Result<()> {
+    let expected = Bound::new(description, seed, run.key_fingerprint.clone()).named(current_name);
+    let found = run.named(current_name);
+    if found == expected {
+        return Ok(());
+    }
+    let reason = format!(
+        "describes another run, which cannot be resumed as this one: {}",
+        differences(&found, &expected)
+    );
+    Err(Error::File { path: folder.join("run.json"), reason })
+}
+
+/// The key of an unseeded run.
+fn key_of(folder: &Path, run: &Bound) -> Result<Key> {
+    let path = folder.join("key.json");
+    if !path.exists() {
+        let reason = "belongs to a run that is finished: its key was removed, so it cannot be resumed";
+        return Err(Error::File { path: folder.join("run.json"), reason: reason.into() });
+    }
+    let key = key_file::read(&path)?;
+    if Some(key.fingerprint()) != run.key_fingerprint {
+        return Err(Error::File { path, reason: "is the key of another run".into() });
+    }
+    Ok(key)
+}
+
+/// The description of the run in a folder, locked as long as it is open.
 fn locked(folder: &Path) -> Result<fs::File> {
     let path = folder.join("run.json");
     // Some file systems want to write what they lock.
@@ -211,32 +331,23 @@ fn locked(folder: &Path) -> Result<fs::File> {
 }
 
 /// Writes trained parameters, as one vector, with what is to be known about them.
-pub fn write_parameters(
+pub fn write_parameters<const N: usize>(
     path: &Path,
     parameters: &[f32],
-    about: &[(&str, String)],
+    about: [(&str, String); N],
     force: bool,
 ) -> Result<()> {
-    write(path, &[("parameters", &bytes(parameters))], about, force)
-}
-
-fn bytes(numbers: &[f32]) -> Vec<u8> {
-    numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
+    write(path, [("parameters", parameters)], about, force)
 }
 
 /// Vectors of single precision in a file that appears as a whole.
-fn write(path: &Path, tensors: &[(&str, &[u8])], about: &[(&str, String)], replace: bool) -> Result<()> {
-    let refuse = |error: safetensors::SafeTensorError| Error::File {
-        path: path.into(),
-        reason: format!("cannot be written: {error}"),
-    };
-    let mut views = Vec::new();
-    for (name, bytes) in tensors {
-        views.push((*name, TensorView::new(Dtype::F32, vec![bytes.len() / 4], bytes).map_err(refuse)?));
-    }
-    let about: HashMap<String, String> =
-        about.iter().map(|(name, text)| (name.to_string(), text.clone())).collect();
-    let whole = serialize(views, Some(about)).map_err(refuse)?;
+fn write<const M: usize, const N: usize>(
+    path: &Path,
+    vectors: [(&str, &[f32]); M],
+    about: [(&str, String); N],
+    replace: bool,
+) -> Result<()> {
+    let whole = tensors::single_precision(&BTreeMap::from(vectors), &BTreeMap::from(about));
     atomic::write(path, replace, |file| file.write_all(&whole))
 }
 
@@ -260,7 +371,8 @@ fn compare(name: &str, found: &serde_json::Value, expected: &serde_json::Value, 
     }
 }
 
-fn checksum(progress: &str, parameters: &[u8], velocity: &[u8]) -> String {
-    let hash = Sha256::new().chain_update(progress).chain_update(parameters).chain_update(velocity);
+fn checksum(progress: &str, parameters: &[f32], velocity: &[f32]) -> String {
+    let mut hash = Sha256::new().chain_update(progress);
+    parameters.iter().chain(velocity).for_each(|x| hash.update(x.to_le_bytes()));
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,8 +3,8 @@
 //! The rooms: [`data`] has the data sets; [`models`] are the networks, built from [`network`] and [`layers`]; [`engine`] turns
 //! parameters and examples into the sum of clipped gradients, and [`clip`] says what may be in that sum.
 //!
-//! A run: [`task`] is what is learnt, [`design`] which noise it gets and what that costs, [`trainer`] the loop, with
-//! [`batches`] and the [`guard`] who takes part when. [`secrets`] are its keys, [`checkpoint`] keeps it through a crash, [`summary`]
+//! A run: [`task`] is what is learnt, [`kind`] names the kinds of noise, [`design`] is the noise of one run and what it costs,
+//! [`trainer`] the loop, with [`batches`] and the [`guard`] who takes part when. [`secrets`] are its keys, [`checkpoint`] keeps it through a crash, [`summary`]
 //! sums several up.
 
 pub mod batches;
@@ -14,6 +14,7 @@ pub mod data;
 pub mod design;
 pub mod engine;
 pub mod guard;
+pub mod kind;
 pub mod layers;
 pub mod models;
 pub mod network;

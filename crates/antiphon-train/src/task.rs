@@ -140,7 +140,12 @@ impl Task {
         Ok(Score { accuracy: correct as f64 / count, loss: loss / count })
     }
 
-    /// The SHA-256 of all images and labels: which data a run is bound to.
+    /// Which data a run is bound to: their name and fingerprint.
+    pub fn identity(&self) -> (String, String) {
+        (self.name.to_string(), self.fingerprint())
+    }
+
+    /// The SHA-256 of all images and labels.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         for images in [&self.train, &self.test] {

@@ -12,6 +12,7 @@
 use crate::batches::Batches;
 use crate::design::{Design, Privacy};
 use crate::guard::Guard;
+use crate::kind;
 use crate::secrets::Secrets;
 use crate::task::{Score, Task};
 use antiphon::accounting::calibrate::Run;
@@ -98,33 +99,68 @@ pub struct Description {
     /// The mechanism: its name, and the id of its file if it has one.
     pub mechanism: (String, Option<String>),
     /// What it costs.
-    pub privacy: Privacy,
+    pub privacy: Figures,
     /// σ.
     pub stddev: f64,
 }
 
+/// The figures of a [`Privacy`] as they are written down. They are read to be shown or compared; a run is not made from them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// An upper bound on ε.
+    pub epsilon: f64,
+    /// δ.
+    pub delta: f64,
+    /// Noise standard deviation over sensitivity.
+    pub noise_multiplier: f64,
+    /// Whether ε holds for what the run does.
+    pub valid: bool,
+}
+
+impl From<&Privacy> for Figures {
+    fn from(privacy: &Privacy) -> Figures {
+        Figures {
+            epsilon: privacy.epsilon(),
+            delta: privacy.delta(),
+            noise_multiplier: privacy.noise_multiplier(),
+            valid: privacy.valid(),
+        }
+    }
+}
+
 impl Description {
+    /// The version of the loop.
+    pub const VERSION: u32 = 1;
+
     /// Of a run.
     pub fn new(task: &Task, design: &Design, settings: &Settings, privacy: &Privacy) -> Description {
         Description {
-            antiphon_run: 1,
-            dataset: (task.name.to_string(), task.fingerprint()),
+            antiphon_run: Description::VERSION,
+            dataset: task.identity(),
             model: task.model.name().into(),
             settings: *settings,
-            mechanism: (design.name.clone(), design.mechanism.as_ref().map(antiphon::file::id)),
-            privacy: *privacy,
+            mechanism: (design.name().into(), design.mechanism().map(antiphon::file::id)),
+            privacy: privacy.into(),
             stddev: design.stddev(privacy, settings.clip_norm),
         }
     }
 
-    /// The SHA-256 of all of it, in hexadecimal.
+    /// The SHA-256 of all of it, in hexadecimal, with the former name of the mechanism.
     pub fn id(&self) -> String {
-        let text = serde_json::to_string(self).expect("plain fields");
+        let named = self.named(kind::former_name);
+        let text = serde_json::to_string(&named).expect("plain fields");
         Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The same with another name for the mechanism.
+    pub(crate) fn named(&self, name: impl Fn(&str) -> String) -> Description {
+        let (mechanism, id) = &self.mechanism;
+        Description { mechanism: (name(mechanism), id.clone()), ..self.clone() }
     }
 }
 
-/// One epoch, when it is over. Loss and clipped part are of the training data, and nothing about them is private.
+/// One epoch, when it is over. Training loss and clipped part are computed from the training data without noise: ε does not cover
+/// them, so they must not be published.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
     /// From 1.
@@ -183,24 +219,30 @@ impl<'a> Trainer<'a> {
         settings.check(examples)?;
         let steps_per_epoch = settings.steps_per_epoch(examples);
         let steps = settings.epochs * steps_per_epoch;
-        if design.steps != steps {
-            let allowed = format!("made for {steps} steps ({} epochs of {steps_per_epoch})", settings.epochs);
-            return Err(Error::argument("mechanism", allowed, format!("{} steps", design.steps)));
+        if design.steps() != steps {
+            let epochs = counted(settings.epochs, "epoch");
+            let allowed = format!("made for {} ({epochs} of {steps_per_epoch})", counted(steps, "step"));
+            return Err(Error::argument("mechanism", allowed, counted(design.steps(), "step")));
         }
-        let batches = if design.poisson {
+        if !design.covers(privacy) {
+            let allowed =
+                format!("accounted for {:?}, as the mechanism {} needs it", design.run(), design.name());
+            return Err(Error::argument("privacy", allowed, format!("{privacy:?}")));
+        }
+        let batches = if design.poisson() {
             let rate = settings.batch_size as f64 / examples as f64;
-            match design.run {
+            match design.run() {
                 Run::Sampled { sampling_rate, .. } if rate <= sampling_rate => {}
-                _ => {
+                run => {
                     let allowed = format!("accounted for with a sampling rate of at least {rate}");
-                    return Err(Error::argument("mechanism", allowed, format!("{:?}", design.run)));
+                    return Err(Error::argument("mechanism", allowed, format!("{run:?}")));
                 }
             }
             Batches::poisson(examples, rate, &secrets.sampling)
         } else {
             Batches::fixed_order(examples, settings.batch_size, &secrets.order)
         };
-        let guard = match &design.mechanism {
+        let guard = match design.mechanism() {
             Some(mechanism) => {
                 let guard = Guard::new(&mechanism.schema, examples)?;
                 // A mechanism for another participation is found out now, not after an epoch.
@@ -304,4 +346,9 @@ impl<'a> Trainer<'a> {
         self.state.epochs.push(epoch);
         Ok(Some(epoch))
     }
+}
+
+/// `1 step`, `2 steps`.
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

@@ -43,6 +43,7 @@ pub mod optimize;
 pub mod plan;
 pub mod schema;
 pub mod sensitivity;
+pub mod tensors;
 pub mod verify;
 pub mod workload;
 

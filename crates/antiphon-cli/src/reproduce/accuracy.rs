@@ -3,7 +3,7 @@
 //! The paper's protocol (section 5.1 and its appendix): prefix-sum mechanisms, momentum and cooldown as post-processing, learning rates
 //! and momentum from a grid. Where a grid is given here, the choice is made on a tenth of the training examples that are held
 //! out, not on the test images. With `--output` every finished run is a line in a file there, an unfinished one has
-//! checkpoints beside it, and the same command goes on with both (with `--force` once there are pictures).
+//! checkpoints beside it, and the same command continues with both (with `--force` once there are pictures).
 
 use super::kept::{Kept, Record};
 use super::{GAP, Pictures, factorization};
@@ -11,7 +11,7 @@ use crate::chart::{Lines, Picture, Series};
 use crate::compare::{plural, table};
 use crate::output::{answer, print_json, short_bound};
 use crate::progress::busy;
-use crate::train::{self, INVALID, Job, TrainingArgs};
+use crate::train::{self, INVALID, Job, Stop, TrainingArgs};
 use antiphon::error::{Error, Result};
 use antiphon::make;
 use antiphon::mechanism::NoisingMatrix;
@@ -19,7 +19,8 @@ use antiphon::mechanism::factorization::noising_matrix;
 use antiphon::schema::Schema;
 use antiphon::workload::Workload;
 use antiphon_train::data::{self, Name};
-use antiphon_train::design::{Budget, Design, Kind, STAMPS};
+use antiphon_train::design::{Budget, Design, STAMPS};
+use antiphon_train::kind::Kind;
 use antiphon_train::summary::Summary;
 use antiphon_train::task::{Model, Task};
 use antiphon_train::trainer::Settings;
@@ -36,7 +37,8 @@ pub struct Accuracy {
     /// Several ε, separated by commas (default: 8 for cifar10, 4 for fashion-mnist)
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true)]
     epsilon: Vec<f64>,
-    /// Mechanisms by their names in `antiphon train`, no files (default: optimal,dp-sgd; for fashion-mnist optimal,tree,identity)
+    /// Mechanisms by their names in `antiphon train`, no files (default: optimal,dp-sgd; for fashion-mnist
+    /// optimal,tree-online,identity)
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     mechanisms: Vec<String>,
     /// Runs of each mechanism at each ε, with paired seeds
@@ -58,7 +60,7 @@ pub struct Accuracy {
     /// Passes over the data instead of the protocol's, for a quick look
     #[arg(long, value_name = "K")]
     epochs: Option<usize>,
-    /// Where the files of the data sets are
+    /// Folder of the data sets' files (default: the one that `antiphon data list` shows)
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
@@ -105,7 +107,8 @@ impl Accuracy {
             None => data::default_folder()?,
         };
         let task = Task::new(data::load(name, &folder)?, Model::usual(name))?;
-        let mut kept = Kept::open(pictures.output.as_deref(), what)?;
+        let stop = Stop::start()?;
+        let mut kept = Kept::open(pictures.output.as_deref(), what, stop.clone())?;
         let mut held_out = None;
         let mut rows = Vec::new();
         for entry in self.entries(name)? {
@@ -120,7 +123,7 @@ impl Accuracy {
                             held_out.insert(whole.with_held_out(0, task.train.len() / 10)?)
                         }
                     };
-                    let design = design(entry, part, &grid[0])?;
+                    let design = design(entry, part, &grid[0], &stop)?;
                     let mut best = f64::NEG_INFINITY;
                     for settings in grid.drain(..) {
                         let job = job(&design, settings, epsilon)?;
@@ -130,7 +133,7 @@ impl Accuracy {
                         }
                     }
                 }
-                let design = design(entry, &task, &choice)?;
+                let design = design(entry, &task, &choice, &stop)?;
                 let job = job(&design, choice, epsilon)?;
                 let seeds = (0..self.repeats as u64).map(|i| self.seed.wrapping_add(i));
                 let runs = seeds
@@ -138,7 +141,7 @@ impl Accuracy {
                     .collect::<Result<Vec<Record>>>()?;
                 let Summary { mean, interval } = Summary::of(&accuracies(&runs));
                 rows.push(Row {
-                    mechanism: design.name,
+                    mechanism: design.name().into(),
                     target_epsilon: epsilon,
                     accuracy: mean,
                     interval,
@@ -180,11 +183,11 @@ impl Accuracy {
         let names: Vec<&str> = match (self.mechanisms.is_empty(), name) {
             (false, _) => self.mechanisms.iter().map(String::as_str).collect(),
             (true, Name::Cifar10) => vec!["optimal", "dp-sgd"],
-            (true, _) => vec!["optimal", "tree", "identity"],
+            (true, _) => vec!["optimal", "tree-online", "identity"],
         };
         match self.ablation {
             Some(Ablation::Stamps) => {
-                let tree: Kind = "tree".parse()?;
+                let tree: Kind = "tree-online".parse()?;
                 Ok(STAMPS.map(|stamps| Entry::Kind(tree, Some(stamps))).to_vec())
             }
             Some(Ablation::Epochs) => {
@@ -229,22 +232,22 @@ fn job(design: &Design, settings: Settings, epsilon: f64) -> Result<Job> {
     Ok(Job { design: design.clone(), settings, privacy })
 }
 
-fn design(entry: Entry, task: &Task, settings: &Settings) -> Result<Design> {
+fn design(entry: Entry, task: &Task, settings: &Settings, stop: &Stop) -> Result<Design> {
     match entry {
-        Entry::Kind(kind, stamps) => train::design(kind, stamps, task, settings),
+        Entry::Kind(kind, stamps) => train::design(kind, stamps, task, settings, stop),
         Entry::OptimumFor(epochs) => busy("making the mechanism", || {
             let schema = Schema::epochs(settings.epochs, settings.steps_per_epoch(task.train.len()))?;
             let workload = Workload::prefix_sum(schema.steps());
             let stamped = factorization("optimal", settings.epochs / epochs, &schema, &workload)?;
             let noising = NoisingMatrix::new(noising_matrix(&stamped))?;
-            let mechanism = make::dense(noising, &schema, &workload, GAP, &|_| true)?;
+            let mechanism = make::dense(noising, &schema, &workload, GAP, &|_| !stop.asked())?;
             Design::of(format!("optimal for {epochs} epoch{}", plural(epochs)), mechanism)
         }),
     }
 }
 
 fn print(name: Name, rows: &[Row]) {
-    say!("{name}, δ = {DELTA:e}; seeded runs, which are not private against anyone who knows the seed");
+    say!("{name}, δ = {DELTA:e}; seeded runs: not private, whoever knows the seed can compute the noise");
     let heads = ["  mechanism", "ε", "test accuracy", "runs", "learning rate", "momentum", "seconds"];
     let cells = |row: &Row| {
         let valid = if row.runs[0].valid { "" } else { " *" };

@@ -1,9 +1,10 @@
 //! Runs that are kept: a finished one is a line in a file, an unfinished one has checkpoints beside it.
 
 use crate::output::quoted;
-use crate::train::{Finished, Job, Place};
+use crate::train::{Finished, Job, Place, Stop};
 use antiphon::atomic;
 use antiphon::error::{Error, Result};
+use antiphon_train::kind::current_name;
 use antiphon_train::task::Task;
 use antiphon_train::trainer::{Description, Settings};
 use serde::{Deserialize, Serialize};
@@ -37,17 +38,28 @@ pub struct Kept {
     folder: Option<PathBuf>,
     file: PathBuf,
     records: Vec<Record>,
+    stop: Stop,
 }
 
 impl Kept {
     /// Reads what is there.
-    pub fn open(folder: Option<&Path>, what: &str) -> Result<Kept> {
-        let Some(folder) = folder else {
-            return Ok(Kept { folder: None, file: PathBuf::new(), records: Vec::new() });
+    pub fn open(folder: Option<&Path>, what: &str, stop: Stop) -> Result<Kept> {
+        let (file, records) = match folder {
+            Some(folder) => {
+                let file = folder.join(format!("{what}.jsonl"));
+                let records = Kept::read(&file)?;
+                (file, records)
+            }
+            None => (PathBuf::new(), Vec::new()),
         };
-        let file = folder.join(format!("{what}.jsonl"));
-        let io = |source| Error::Io { path: file.clone(), source };
-        let mut text = match std::fs::read_to_string(&file) {
+        Ok(Kept { folder: folder.map(Path::to_path_buf), file, records, stop })
+    }
+
+    /// The finished runs of a file. Those of version 0.1 have former names of mechanisms, which are shown as today's; they are found by
+    /// their ids, which did not change.
+    fn read(file: &Path) -> Result<Vec<Record>> {
+        let io = |source| Error::Io { path: file.into(), source };
+        let mut text = match std::fs::read_to_string(file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             text => text.map_err(io)?,
         };
@@ -58,19 +70,17 @@ impl Kept {
                 Ok(_) => text.push('\n'),
                 Err(_) => text.truncate(whole),
             }
-            atomic::write(&file, true, |file| file.write_all(text.as_bytes()))?;
+            atomic::write(file, true, |file| file.write_all(text.as_bytes()))?;
         }
-        let records = text
-            .lines()
-            .enumerate()
-            .map(|(i, line)| {
-                serde_json::from_str(line).map_err(|error| Error::File {
-                    path: file.clone(),
-                    reason: format!("line {} is not a run: {error}", i + 1),
-                })
-            })
-            .collect::<Result<Vec<Record>>>()?;
-        Ok(Kept { folder: Some(folder.into()), file, records })
+        let record = |(i, line)| {
+            let refuse = |error| Error::File {
+                path: file.into(),
+                reason: format!("line {} is not a run: {error}", i + 1),
+            };
+            let record: Record = serde_json::from_str(line).map_err(refuse)?;
+            Ok(Record { mechanism: current_name(&record.mechanism), ..record })
+        };
+        text.lines().enumerate().map(record).collect()
     }
 
     /// A run: the one that is there, or a new one, which is there from then on.
@@ -85,7 +95,7 @@ impl Kept {
             every: Some(25),
             resume: folder.join("run.json").exists(),
         });
-        let finished = job.run(task, Some(seed), kept.as_ref(), None, false)?;
+        let finished = job.run(task, Some(seed), kept.as_ref(), None, false, &self.stop)?;
         let record = record(&finished, id, seed, epsilon, held_out);
         drop(finished); // and with it the lock, before its folder is removed
         if let Some(folder) = place {
@@ -110,10 +120,10 @@ fn record(run: &Finished, id: String, seed: u64, target_epsilon: f64, held_out: 
         mechanism: run.mechanism.clone(),
         settings: run.settings,
         accuracy: run.accuracy(),
-        epsilon: run.privacy.epsilon,
-        delta: run.privacy.delta,
-        valid: run.privacy.valid,
-        noise_multiplier: run.privacy.noise_multiplier,
+        epsilon: run.privacy.epsilon(),
+        delta: run.privacy.delta(),
+        valid: run.privacy.valid(),
+        noise_multiplier: run.privacy.noise_multiplier(),
         steps: run.state.step,
         seconds: run.seconds,
         curve: run.state.epochs.iter().map(|epoch| (epoch.step, epoch.test.accuracy)).collect(),
@@ -184,12 +194,27 @@ mod tests {
         let cut = [(String::new(), 0), (line[..20].into(), 0), (line.clone(), 1), (format!("{line}\n{{"), 1)];
         for (text, count) in cut {
             std::fs::write(&file, text).unwrap();
-            assert_eq!(Kept::open(Some(folder.path()), "x").unwrap().records.len(), count);
+            assert_eq!(Kept::read(&file).unwrap().len(), count);
             let kept = std::fs::read_to_string(&file).unwrap();
             assert_eq!(kept, format!("{line}\n").repeat(count));
         }
         std::fs::write(&file, "{}\n").unwrap();
-        let message = Kept::open(Some(folder.path()), "x").err().unwrap().to_string();
+        let message = Kept::read(&file).err().unwrap().to_string();
         assert!(message.contains("line 1 is not a run"), "{message}");
+    }
+
+    #[test]
+    fn results_of_version_0_1_are_read_under_the_names_of_today() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../repro/results");
+        for file in ["fashion-mnist.jsonl", "cifar10.jsonl"] {
+            let text = std::fs::read_to_string(folder.join(file)).unwrap();
+            let written = |name: &str| text.matches(&format!("\"mechanism\":\"{name}, 10 stamps\"")).count();
+            let records = Kept::read(&folder.join(file)).unwrap();
+            let named =
+                |name: &str| records.iter().filter(|record| record.mechanism.starts_with(name)).count();
+            assert_eq!(records.len(), text.lines().count());
+            assert!(written("tree") > 0 && named("tree,") == 0, "{file}");
+            assert_eq!(named("tree-online, 10 stamps"), written("tree") + written("tree-online"), "{file}");
+        }
     }
 }

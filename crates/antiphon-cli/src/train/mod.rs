@@ -3,83 +3,96 @@
 mod run;
 mod show;
 mod statement;
+mod stop;
 
 pub use run::{Finished, Job, Place, design};
 pub use show::labelled;
 pub use statement::INVALID;
+pub use stop::Stop;
 
 use crate::args::only;
-use crate::output::answer;
+use crate::output::{answer, program, quoted};
 use antiphon::error::{Error, Result};
 use antiphon::workload::Cooldown;
 use antiphon::{atomic, file};
+use antiphon_train::checkpoint::{Folder, Outline};
 use antiphon_train::data::{self, Name};
-use antiphon_train::design::{Budget, Design, Kind};
+use antiphon_train::design::{self, Budget, Design};
+use antiphon_train::kind::Kind;
 use antiphon_train::task::{Model, Task};
 use antiphon_train::trainer::Settings;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Train a model privately, with correlated noise
+/// Train a model with differential privacy, by correlated noise
 ///
 /// Without arguments: a linear model on handwritten digits that are compiled in, once with the
-/// optimal mechanism and once with independent noise, at the same privacy, twenty times each.
+/// optimal mechanism and once with independent noise, at the same ε, twenty times each.
 ///
-/// The examples are shuffled once; every epoch has the same minibatches in the same order. Each
-/// gradient is clipped, the sums get one row of the mechanism's noise per step, and momentum and
-/// cooldown work on what is private already. With --in-workload the mechanism is made for them.
+/// The examples are shuffled once; every epoch has the same batches in the same order. Each
+/// example's gradient is clipped, and the sum of a step gets one row of the mechanism's noise.
+/// Momentum and cooldown are applied after the noise. With --in-workload the mechanism is made for
+/// them.
 ///
 /// Mechanisms (--mechanism, or several with --compare):
 ///   optimal               the best matrix mechanism for the run
-///   tree, tree-optimal    binary trees: online decoder (DP-FTRL), optimal decoder
-///   fft, fft-optimal-decoder
+///   tree-online           binary tree, online decoder (DP-FTRL)
+///   tree-optimal          binary tree, optimal decoder
+///   fft, fft-optimal      the FFT mechanism, without and with its optimal decoder
+///   single-epoch          the optimum for one pass over the data, used for all epochs
 ///   identity              independent noise, same batches, no amplification
 ///   dp-sgd                independent noise, Poisson samples, amplification by sampling
 ///   dp-sgd-shuffled       as dp-sgd, but with shuffled batches: NOT a valid guarantee
-///   FILE                  a mechanism file for as many steps, not an implicit one; it is verified first
-///                         (a name from above goes before a file of that name: say ./tree)
+///   FILE                  a mechanism file for as many steps, not an implicit one. It is verified
+///                         first. A file that has one of these names: write ./optimal
+///
+/// Ctrl-C stops after the current step and, with --checkpoints, writes a checkpoint first; Ctrl-C
+/// again stops at once. After a kill at any moment the same command with --resume continues the run;
+/// if the folder has no run yet, the same command as before begins it.
 ///
 /// Examples:
 ///   antiphon train
 ///   antiphon train --mechanism optimal --epsilon 2 --picture accuracy
-///   antiphon train --dataset fashion-mnist --compare optimal,tree,identity --epsilon 4 --repeats 5
+///   antiphon train --dataset fashion-mnist --compare optimal,tree-online,identity --repeats 5
 ///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl
 ///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl --resume
 ///
-/// Exit status: 0 done, 1 a mechanism does not hold what it claims, 2 bad input.
+/// Exit status: 0 done, 1 a mechanism does not have the properties that it claims, 2 bad input,
+/// 130 stopped.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Train {
     /// digits (compiled in), fashion-mnist or cifar10 (`antiphon data fetch`)
     #[arg(long, default_value_t = Name::Digits, value_name = "NAME", help_heading = "Task")]
     dataset: Name,
-    /// Where the files of the data sets are (default: as `antiphon data` says)
+    /// Folder of the data sets' files (default: the one that `antiphon data list` shows)
     #[arg(long, value_name = "DIR", help_heading = "Task")]
     data: Option<PathBuf>,
     /// The network (default: linear for digits, small for fashion-mnist, cifar10 for cifar10)
     #[arg(long, value_enum, help_heading = "Task")]
     model: Option<ModelName>,
-    /// Test on so many training examples instead, which are not trained on: for choosing learning rates
+    /// Hold out this many training examples and test on them instead of the test images: for choosing learning rates
     #[arg(long, value_name = "N", help_heading = "Task")]
     held_out: Option<usize>,
-    /// One mechanism: a name from above, or a mechanism file
+    /// optimal, tree-online, tree-optimal, fft, fft-optimal, single-epoch, identity, dp-sgd, dp-sgd-shuffled, or a
+    /// mechanism file; --help explains them
     #[arg(long, value_name = "NAME", conflicts_with = "compare", help_heading = "Noise")]
     mechanism: Option<String>,
-    /// Several, separated by commas: each is trained at the same ε, or with the same --noise-multiplier
+    /// Several mechanisms, separated by commas: each is trained at the same ε, or with the same --noise-multiplier
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Noise")]
     compare: Vec<String>,
-    /// Repetitions of a mechanism from a formula along the run (default: the best of 1, 2, 5, 10, 20).
-    /// Trees, FFT and identity only
+    /// Use the mechanism S times in a row, each time for an equal part of the steps (default: the best of 1, 2, 5, 10, 20).
+    /// Not for optimal, dp-sgd and files
     #[arg(long, value_name = "S", help_heading = "Noise")]
     stamps: Option<usize>,
-    /// Make the mechanism for momentum and cooldown, instead of plain sums
+    /// Make the mechanism for this momentum and cooldown instead of plain sums of gradients
     #[arg(long, help_heading = "Noise")]
     in_workload: bool,
     /// The ε of (ε, δ)-differential privacy (default: 1 for digits, 4 for fashion-mnist, 8 for cifar10)
     #[arg(long, value_name = "E", allow_negative_numbers = true, help_heading = "Privacy")]
     epsilon: Option<f64>,
-    /// The noise multiplier instead
+    /// The noise multiplier, instead of --epsilon
     #[arg(
         long,
         value_name = "Z",
@@ -88,7 +101,7 @@ pub struct Train {
         help_heading = "Privacy"
     )]
     noise_multiplier: Option<f64>,
-    /// The δ, which should be well below one over the number of examples (default: 1e-4 for digits, else the paper's 1e-5)
+    /// The δ, which should be well below 1/N for N training examples (default: 1e-4 for digits, else the paper's 1e-5)
     #[arg(long, value_name = "D", allow_negative_numbers = true, help_heading = "Privacy")]
     delta: Option<f64>,
     /// The norm to which each example's gradient is clipped
@@ -102,31 +115,31 @@ pub struct Train {
     clip_norm: f64,
     #[command(flatten)]
     training: TrainingArgs,
-    /// Train each mechanism so many times (default: 1; 20 for the comparison on digits that runs without arguments)
+    /// Train each mechanism this many times (default: 1; 20 for the comparison on digits that runs without arguments)
     #[arg(long, value_name = "R", help_heading = "Runs")]
     repeats: Option<usize>,
-    /// Keys, order and start from this number, one more for each repetition, instead of the operating system. Who knows or
-    /// guesses it has the noise
+    /// Derive keys, order of the examples and initial parameters from this number (plus one for each repetition) instead of
+    /// the operating system's random numbers. Not private: whoever knows or guesses the seed can compute the noise
     #[arg(long, value_name = "S", help_heading = "Runs")]
     seed: Option<u64>,
-    /// Keep the run in this folder, so that --resume can go on with it after a crash or Ctrl-C. Its key is there too, until the
-    /// run is over: keep it to yourself
+    /// Keep the run in this folder, so that --resume can continue it after a crash or Ctrl-C. The folder also has the run's
+    /// secret key until the run is finished: let nobody else read it
     #[arg(long, value_name = "DIR", help_heading = "Runs")]
     checkpoints: Option<PathBuf>,
     /// Steps between checkpoints (default: an epoch)
     #[arg(long, value_name = "N", requires = "checkpoints", help_heading = "Runs")]
     checkpoint_every: Option<usize>,
-    /// Go on with the run in --checkpoints. All that the run depends on must be as it was; threads, outputs and
+    /// Continue the run in --checkpoints. Everything that the run depends on must be as it was; --threads, outputs and
     /// --checkpoint-every may change
     #[arg(long, requires = "checkpoints", help_heading = "Runs")]
     resume: bool,
-    /// Write a line of JSON for every epoch
+    /// Write a line of JSON for every epoch. It has the training loss, which ε does not cover: do not publish it
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     log: Option<PathBuf>,
     /// Draw the accuracy by step: NAME.svg and NAME.png
     #[arg(long, value_name = "NAME", help_heading = "Output")]
     picture: Option<PathBuf>,
-    /// Keep the trained parameters in this file (.safetensors), with settings and privacy statement
+    /// Write the trained parameters to this file (.safetensors), with settings and privacy statement
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
     /// Replace existing files
@@ -141,17 +154,17 @@ pub struct TrainingArgs {
     /// Passes over the data (default: 20; 10 for fashion-mnist)
     #[arg(long, value_name = "K")]
     epochs: Option<usize>,
-    /// Examples in a batch, on average for dp-sgd (default: 60 for digits, else 500)
+    /// Examples in a batch, for dp-sgd on average (default: 60 for digits, else 500)
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
-    /// The learning rate, of sums over the batch size. Default: digits 0.03, identity 0.1; fashion-mnist 0.2, identity and dp-sgd
-    /// 0.1; cifar10 0.1, identity 0.2
+    /// Learning rate; gradients are summed and divided by the batch size. Default: digits 0.03, with identity 0.1;
+    /// fashion-mnist 0.2, with identity and dp-sgd 0.1; cifar10 0.1, with identity 0.2
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     learning_rate: Option<f64>,
-    /// Momentum in [0, 1). Default: 0.9, but 0 for identity on digits and cifar10
+    /// Momentum in [0, 1). Default: 0.9, with identity on digits and cifar10 0
     #[arg(long, value_name = "BETA", allow_negative_numbers = true)]
     momentum: Option<f64>,
-    /// The learning rate falls linearly to END times its value over the last FRACTION of the steps; 0:1 is none
+    /// Over the last FRACTION of the steps the learning rate falls linearly to END times its value; 0:1 turns this off
     #[arg(long, value_name = "FRACTION:END", default_value = "0.25:0.05")]
     cooldown: Cooldown,
 }
@@ -229,27 +242,37 @@ impl TrainingArgs {
 
 impl Train {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
+        let stop = Stop::start()?;
+        self.train(json, &stop).inspect_err(|error| {
+            if let Some(Error::Interrupted) = error.downcast_ref() {
+                self.say_how_to_continue();
+            }
+        })
+    }
+
+    fn train(&self, json: bool, stop: &Stop) -> anyhow::Result<ExitCode> {
         let names = self.mechanisms();
         // Several mechanisms that nobody named are those of the demonstration.
         let demonstration = names.len() > 1 && self.compare.is_empty();
         let repeats = self.repeats.unwrap_or(if demonstration { 20 } else { 1 });
         self.check(&names, repeats)?;
         let task = self.task()?;
-        let budget = match self.noise_multiplier {
-            Some(multiplier) => Budget::NoiseMultiplier(multiplier),
-            None => Budget::Epsilon(self.epsilon.unwrap_or(usual(self.dataset).2)),
-        };
-        let delta = self.delta.unwrap_or(usual(self.dataset).3);
+        if let Some(warning) = statement::large_delta(self.delta(), task.train.len()) {
+            eprintln!("antiphon: warning: {warning}");
+        }
+        if let Some(folder) = self.checkpoints.as_ref().filter(|_| self.resume) {
+            self.check_resumable(folder, &task, &names[0])?;
+        }
         let mut jobs = Vec::new();
         for name in &names {
-            let job = self.job(&task, name, budget, delta)?;
-            if jobs.iter().any(|other: &Job| other.design.name == job.design.name) {
+            let job = self.job(&task, name, stop)?;
+            if jobs.iter().any(|other: &Job| other.design.name() == job.design.name()) {
                 return Err(Error::argument("--compare", "mechanisms of different names", name).into());
             }
             jobs.push(job);
         }
         let mut log =
-            self.log.as_deref().map(|path| run::Log::open(path, self.resume, self.force)).transpose()?;
+            self.log.as_deref().map(|path| run::Log::new(path, self.resume, self.force)).transpose()?;
         let mut finished: Vec<Finished> = Vec::new();
         for repeat in 0..repeats {
             for job in &jobs {
@@ -260,7 +283,7 @@ impl Train {
                     resume: self.resume,
                 });
                 let table = !json && jobs.len() * repeats == 1;
-                finished.push(job.run(&task, seed, place.as_ref(), log.as_mut(), table)?);
+                finished.push(job.run(&task, seed, place.as_ref(), log.as_mut(), table, stop)?);
             }
         }
         if let Some(path) = &self.output {
@@ -279,7 +302,32 @@ impl Train {
         Ok(answer(true))
     }
 
-    /// Whether files may be replaced. Those of a run that goes on are its own: it was killed after it had written them.
+    /// The command that continues a run that was stopped.
+    fn say_how_to_continue(&self) {
+        match &self.checkpoints {
+            Some(folder) if folder.join("run.json").exists() => {
+                let words =
+                    std::env::args_os().skip(1).map(|word| quoted(&word)).collect::<Vec<_>>().join(" ");
+                let resume = if self.resume { "" } else { " --resume" };
+                eprintln!("antiphon: to continue: {} {words}{resume}", program());
+            }
+            Some(_) => eprintln!("antiphon: the run had not begun; the same command begins it"),
+            None => eprintln!("antiphon: nothing was kept; with --checkpoints a run can be continued"),
+        }
+    }
+
+    fn budget(&self) -> Budget {
+        match self.noise_multiplier {
+            Some(multiplier) => Budget::NoiseMultiplier(multiplier),
+            None => Budget::Epsilon(self.epsilon.unwrap_or(usual(self.dataset).2)),
+        }
+    }
+
+    fn delta(&self) -> f64 {
+        self.delta.unwrap_or(usual(self.dataset).3)
+    }
+
+    /// Whether files may be replaced. Those of a run that is resumed are its own: it was killed after it had written them.
     fn replace(&self) -> bool {
         self.force || self.resume
     }
@@ -311,15 +359,10 @@ impl Train {
         if self.checkpoint_every == Some(0) {
             return Err(Error::argument("--checkpoint-every", "at least 1", 0));
         }
-        // Before a log is begun anew for it.
-        if let Some(folder) = self.checkpoints.as_ref().filter(|folder| folder.join("run.json").exists())
-            && !self.resume
-        {
-            let reason =
-                "has a run already: use --resume to go on with it, or another folder for a new one".into();
-            return Err(Error::File { path: folder.clone(), reason });
+        if let Some(folder) = self.checkpoints.as_ref().filter(|_| !self.resume) {
+            Folder::check_new(folder)?;
         }
-        for path in self.output.iter() {
+        for path in self.output.iter().chain(&self.log) {
             atomic::check(path, self.replace())?;
         }
         for name in names {
@@ -348,26 +391,54 @@ impl Train {
         }
     }
 
-    fn job(&self, task: &Task, name: &str, budget: Budget, delta: f64) -> Result<Job> {
-        let path = Path::new(name);
+    /// Refuses at once, before a mechanism is made, what is not the run in the folder or cannot be resumed.
+    fn check_resumable(&self, folder: &Path, task: &Task, name: &str) -> Result<()> {
+        let (kind, settings) = self.settings(task, name)?;
+        let examples = task.train.len();
+        let rate = settings.batch_size as f64 / examples as f64;
+        let steps = settings.epochs * settings.steps_per_epoch(examples);
+        let figures = || design::figures(kind, rate, steps, self.budget(), self.delta());
+        let privacy = crate::progress::busy("accounting", figures)?;
+        let mechanism = match (kind, self.stamps) {
+            (Some(kind), Some(stamps)) => kind.with_stamps(stamps),
+            (Some(kind), None) => kind.name().into(),
+            (None, _) => file_name(name),
+        };
+        let outline = Outline { task, settings: &settings, mechanism: &mechanism, privacy, seed: self.seed };
+        Folder::check_resumable(folder, &outline)
+    }
+
+    fn settings(&self, task: &Task, name: &str) -> Result<(Option<Kind>, Settings)> {
         let kind = kind(name)?;
         let settings = self.training.settings(self.dataset, kind, self.clip_norm, self.in_workload);
         settings.check(task.train.len())?;
+        Ok((kind, settings))
+    }
+
+    fn job(&self, task: &Task, name: &str, stop: &Stop) -> Result<Job> {
+        let (kind, settings) = self.settings(task, name)?;
         let design = match kind {
-            Some(kind) => run::design(kind, self.stamps, task, &settings)?,
+            Some(kind) => run::design(kind, self.stamps, task, &settings, stop)?,
             None => {
                 only("a mechanism file", &[("--stamps", self.stamps)])?;
-                let mechanism = file::read(path)?;
-                let shown = path.file_name().map_or(name.into(), |name| name.to_string_lossy().into_owned());
-                crate::progress::busy("verifying", || Design::of(shown, mechanism))?
+                let mechanism = file::read(Path::new(name))?;
+                crate::progress::busy("verifying", || Design::of(file_name(name), mechanism))?
             }
         };
-        let privacy = crate::progress::busy("accounting", || design.privacy(budget, delta))?;
-        Ok(Job { design, settings, privacy })
+        let privacy = crate::progress::busy("accounting", || design.privacy(self.budget(), self.delta()))?;
+        match stop.asked() {
+            true => Err(Error::Interrupted),
+            false => Ok(Job { design, settings, privacy }),
+        }
     }
 }
 
-/// The kind of mechanism that has this name; nothing for a file. A file with such a name needs its folder before it: ./tree.
+/// What a mechanism from a file is called.
+fn file_name(path: &str) -> String {
+    Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The kind of mechanism that has this name; nothing for a file. A file with such a name needs its folder before it: ./optimal.
 fn kind(name: &str) -> Result<Option<Kind>> {
     match name.parse::<Kind>() {
         Err(_) if Path::new(name).is_file() => Ok(None),

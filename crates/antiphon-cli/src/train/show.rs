@@ -3,7 +3,7 @@
 use super::run::Finished;
 use super::statement::INVALID;
 use crate::chart::{self, Lines, Picture, Series};
-use crate::compare::table;
+use crate::compare::{plural, table};
 use crate::output::{print_json, short_bound, wrapped};
 use antiphon_train::summary::Summary;
 use antiphon_train::task::Task;
@@ -41,7 +41,9 @@ fn accuracies(runs: &[&Finished]) -> Vec<f64> {
 impl All<'_> {
     pub fn show(&self, json: bool) -> anyhow::Result<()> {
         if self.seeded {
-            eprintln!("antiphon: a seeded run is not private against anyone who knows or guesses the seed");
+            eprintln!(
+                "antiphon: a seeded run is not private: whoever knows or guesses the seed can compute its noise"
+            );
         }
         if json { self.print_json() } else { self.print() }
     }
@@ -71,13 +73,14 @@ impl All<'_> {
 
     fn print(&self) -> anyhow::Result<()> {
         let task = self.task;
+        let (train, test) = (task.train.len(), task.test.len());
         say!(
-            "{}: {} model, {} parameters; {} training examples, {} to test on",
+            "{}: {} model, {} parameters; {train} training example{}, {test} test example{}",
             task.name,
             task.model.name(),
             task.network().parameters(),
-            task.train.len(),
-            task.test.len()
+            plural(train),
+            plural(test)
         );
         let groups = by_mechanism(self.finished);
         let repeats = self.finished.len() / groups.len();
@@ -86,19 +89,19 @@ impl All<'_> {
         let mut rows = Vec::new();
         for (name, runs) in &groups {
             let first = runs[0];
-            let valid = if first.privacy.valid { "" } else { " *" };
+            let valid = if first.privacy.valid() { "" } else { " *" };
             rows.push([
                 format!("  {name}"),
                 Summary::of(&accuracies(runs)).in_hundredths("%"),
-                format!("{}{valid}", short_bound(first.privacy.epsilon, true)),
-                short_bound(first.privacy.noise_multiplier, false),
+                format!("{}{valid}", short_bound(first.privacy.epsilon(), true)),
+                short_bound(first.privacy.noise_multiplier(), false),
                 first.settings.learning_rate.to_string(),
                 first.settings.momentum.to_string(),
                 format!("{:.1}", runs.iter().map(|run| run.seconds).sum::<f64>() / runs.len() as f64),
             ]);
         }
         table(&heads.map(String::from), &rows);
-        if self.finished.iter().any(|run| !run.privacy.valid) {
+        if self.finished.iter().any(|run| !run.privacy.valid()) {
             say!("  * {INVALID}");
         }
         if repeats > 1 {
@@ -108,7 +111,7 @@ impl All<'_> {
             let gain = Summary::of_differences(&accuracies(first), &accuracies(others));
             // A budget is met from below, by a little more or less.
             let [a, b] = [first, others].map(|runs| runs[0].privacy);
-            let same = a.valid && b.valid && (a.epsilon / b.epsilon - 1.0).abs() < 1e-2;
+            let same = a.valid() && b.valid() && (a.epsilon() / b.epsilon() - 1.0).abs() < 1e-2;
             if gain.mean > 0.0 && same {
                 say!("  {best} gains {} over {last} at the same ε.", gain.in_hundredths(" points"));
             }
@@ -133,14 +136,14 @@ impl All<'_> {
                 .iter()
                 .skip(1)
                 .map(|(name, runs)| {
-                    let valid = if runs[0].privacy.valid { String::new() } else { format!(", {INVALID}") };
-                    format!("{name}: ε = {}{valid}", short_bound(runs[0].privacy.epsilon, true))
+                    let valid = if runs[0].privacy.valid() { String::new() } else { format!(", {INVALID}") };
+                    format!("{name}: ε = {}{valid}", short_bound(runs[0].privacy.epsilon(), true))
                 })
                 .collect();
             let also = if others.is_empty() { String::new() } else { format!(" ({})", others.join("; ")) };
             sentences.push(format!(
-                "This is said of each run by itself{also}. {} runs were made on the same data; releasing more than one of them \
-                 costs more.",
+                "This holds for each run by itself{also}. {} runs were made on the same data: releasing more than one of them has a \
+                 larger ε.",
                 self.finished.len()
             ));
         }
@@ -153,10 +156,10 @@ pub fn run_json(run: &Finished) -> serde_json::Value {
     serde_json::json!({
         "mechanism": run.mechanism,
         "accuracy": run.accuracy(),
-        "epsilon": run.privacy.epsilon,
-        "delta": run.privacy.delta,
-        "valid": run.privacy.valid,
-        "noise_multiplier": run.privacy.noise_multiplier,
+        "epsilon": run.privacy.epsilon(),
+        "delta": run.privacy.delta(),
+        "valid": run.privacy.valid(),
+        "noise_multiplier": run.privacy.noise_multiplier(),
         "stddev": run.description.stddev,
         "steps": run.state.step,
         "seconds": run.seconds,
@@ -177,12 +180,12 @@ pub fn picture(name: &Path, task: &Task, finished: &[Finished], force: bool) -> 
             };
             let points =
                 (0..epochs).map(|i| (runs[0].state.epochs[i].step as f64, 100.0 * mean(i))).collect();
-            Series { name: labelled(name, runs[0].privacy.valid), points, marker: true }
+            Series { name: labelled(name, runs[0].privacy.valid()), points, marker: true }
         })
         .collect();
     // The largest: mechanisms with the same noise multiplier have different ones.
-    let epsilon = finished.iter().map(|run| run.privacy.epsilon).fold(0.0, f64::max);
-    let (epsilon, delta) = (short_bound(epsilon, true), finished[0].privacy.delta);
+    let epsilon = finished.iter().map(|run| run.privacy.epsilon()).fold(0.0, f64::max);
+    let (epsilon, delta) = (short_bound(epsilon, true), finished[0].privacy.delta());
     let lines = Lines {
         title: format!("{}, ε = {epsilon}, δ = {delta:e}", task.name),
         x_label: "step".into(),

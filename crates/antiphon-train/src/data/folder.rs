@@ -24,7 +24,7 @@ pub(super) fn from_environment(
         .or_else(|| home.filter(|home| home.is_absolute()).map(|home| home.join(".local/share")));
     share.map(|share| share.join("antiphon")).ok_or_else(|| {
         Error::Unsupported(
-            "no folder for data: set ANTIPHON_DATA, or say --data DIR (there is no home)".into(),
+            "no folder for data sets: give --data DIR or set ANTIPHON_DATA (HOME is not set)".into(),
         )
     })
 }

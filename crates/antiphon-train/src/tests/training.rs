@@ -1,6 +1,6 @@
 //! Whole runs: the same for any number of threads, through kills, and bound to what they are.
 
-use crate::checkpoint::Folder;
+use crate::checkpoint::{Folder, Outline};
 use crate::data::{Name, load};
 use crate::design::{Budget, Design, Privacy};
 use crate::secrets::Secrets;
@@ -9,6 +9,7 @@ use crate::trainer::{Description, Settings, State, Trainer};
 use antiphon::linalg::Matrix;
 use antiphon::noise::Rows;
 use antiphon::schema::Schema;
+use sha2::{Digest, Sha256};
 
 struct Run {
     task: Task,
@@ -182,7 +183,7 @@ fn a_folder_takes_one_run_and_its_key_no_other() {
     let run = Run::new("identity", 4.0);
     let description = run.description();
     let refused = |result: antiphon::Result<(Folder, Secrets)>| result.err().unwrap().to_string();
-    assert!(refused(Folder::open(&path, &description, None)).contains("no run to go on with"));
+    assert!(refused(Folder::open(&path, &description, None)).contains("there is no run to resume"));
     let (kept, secrets) = Folder::create(&path, &description, None).unwrap();
     assert!(refused(Folder::create(&path, &description, None)).contains("has a run already"));
     assert!(refused(Folder::open(&path, &description, None)).contains("in use by another process"));
@@ -207,11 +208,7 @@ fn a_folder_takes_one_run_and_its_key_no_other() {
     assert!(kept.load(trainer.noise_id()).unwrap_err().to_string().contains("is damaged"));
     std::fs::write(&file, &bytes[..100]).unwrap();
     assert!(kept.load(trainer.noise_id()).unwrap_err().to_string().contains("is damaged"));
-    // A key that lies about is not taken for a new run, nor another one for this run.
-    let lonely = folder.path().join("lonely");
-    std::fs::create_dir(&lonely).unwrap();
-    std::fs::copy(path.join("key.json"), lonely.join("key.json")).unwrap();
-    assert!(refused(Folder::create(&lonely, &description, None)).contains("must not serve twice"));
+    // Nor is the key of another run taken for this one.
     let third = folder.path().join("third");
     let (other, _) = Folder::create(&third, &description, None).unwrap();
     // The same run with another key is another run: half of each would have two orders of the examples.
@@ -226,7 +223,122 @@ fn a_folder_takes_one_run_and_its_key_no_other() {
     let (kept, _) = Folder::open(&third, &description, None).unwrap();
     kept.finish().unwrap();
     drop(kept);
-    assert!(refused(Folder::open(&third, &description, None)).contains("is a run that is over"));
+    assert!(refused(Folder::open(&third, &description, None)).contains("a run that is finished"));
+}
+
+/// A kill between key.json and run.json: the folder takes a run, and its key is never the one that was there.
+#[test]
+fn a_key_without_a_run_is_replaced_and_never_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let description = Run::new("identity", 4.0).description();
+    let refused = |result: antiphon::Result<(Folder, Secrets)>| result.err().unwrap().to_string();
+    let whole = folder.path().join("whole");
+    let (kept, used) = Folder::create(&whole, &description, None).unwrap();
+    assert!(!whole.join(".making").exists());
+    drop(kept);
+    let key = std::fs::read(whole.join("key.json")).unwrap();
+    for (name, length) in [("all", key.len()), ("half", key.len() / 2), ("few", 7), ("none", 0)] {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("key.json"), &key[..length]).unwrap();
+        let (kept, secrets) = Folder::create(&path, &description, None).unwrap();
+        assert_ne!(secrets.noise.fingerprint(), used.noise.fingerprint(), "{name}");
+        drop(kept);
+        let (_, again) = Folder::open(&path, &description, None).unwrap();
+        assert_eq!(secrets.noise.fingerprint(), again.noise.fingerprint(), "{name}");
+    }
+    // What is not ours stays, and a checkpoint says that there was a run.
+    let (foreign, lost) = (folder.path().join("foreign"), folder.path().join("lost"));
+    std::fs::create_dir(&foreign).unwrap();
+    std::fs::write(foreign.join("key.json"), "{\"type\": \"service_account\"}").unwrap();
+    assert!(refused(Folder::create(&foreign, &description, None)).contains("is not a key of antiphon"));
+    assert!(foreign.join("key.json").exists());
+    std::fs::create_dir(&lost).unwrap();
+    std::fs::write(lost.join("key.json"), &key).unwrap();
+    std::fs::write(lost.join("checkpoint.safetensors"), "").unwrap();
+    assert!(refused(Folder::create(&lost, &description, None)).contains("run.json is missing"));
+    assert_eq!(std::fs::read(lost.join("key.json")).unwrap(), key);
+}
+
+/// Of two processes that begin a run in the same folder, one has it.
+#[test]
+fn a_folder_is_made_by_one_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let description = Run::new("identity", 4.0).description();
+    let making = std::fs::File::create(folder.path().join(".making")).unwrap();
+    making.lock().unwrap();
+    let text = Folder::create(folder.path(), &description, None).err().unwrap().to_string();
+    assert!(text.contains("in use by another process"), "{text}");
+    assert!(!folder.path().join("key.json").exists());
+    drop(making);
+    Folder::create(folder.path(), &description, None).unwrap();
+}
+
+/// Ids of runs, and the bits of seeded runs, are those of version 0.1, where two kinds had other names.
+#[test]
+fn renamed_mechanisms_keep_their_ids_and_their_noise() {
+    let folder = tempfile::tempdir().unwrap();
+    for (mechanism, former) in [("tree-online", "tree"), ("fft-optimal", "fft-optimal-decoder")] {
+        let description = Run::new(mechanism, 4.0).description();
+        assert!(description.mechanism.0.starts_with(mechanism));
+        let mut stored = description.clone();
+        stored.mechanism.0 = stored.mechanism.0.replacen(mechanism, former, 1);
+        // The hash of version 0.1: of all fields as they are.
+        let text = serde_json::to_string(&stored).unwrap();
+        let plain: String =
+            Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(description.id(), plain);
+        assert_eq!(stored.id(), plain);
+        // A folder of version 0.1 can be resumed.
+        let path = folder.path().join(mechanism);
+        drop(Folder::create(&path, &stored, Some(1)).unwrap());
+        Folder::open(&path, &description, Some(1)).unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_resumed_is_refused_before_the_mechanism_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let run = Run::new("tree", 4.0);
+    let outline = Outline {
+        task: &run.task,
+        settings: &run.settings,
+        mechanism: "tree-online",
+        privacy: (&run.privacy).into(),
+        seed: None,
+    };
+    let message = |outline: &Outline<'_>| Folder::check_resumable(&path, outline).unwrap_err().to_string();
+    assert!(message(&outline).contains("there is no run to resume"));
+    let (kept, _) = Folder::create(&path, &run.description(), None).unwrap();
+    assert!(message(&outline).contains("in use by another process"));
+    drop(kept);
+    Folder::check_resumable(&path, &outline).unwrap();
+    Folder::check_resumable(&path, &Outline { mechanism: "tree", ..outline }).unwrap();
+    let text = message(&Outline { mechanism: "optimal", ..outline });
+    assert!(text.contains("mechanism was [\"tree-online") && text.contains("and is [\"optimal"), "{text}");
+    let text = message(&Outline { mechanism: "tree-online, 7 stamps", ..outline });
+    assert!(text.contains("7 stamps"), "{text}");
+    let settings = Settings { momentum: 0.5, ..run.settings };
+    assert!(message(&Outline { settings: &settings, ..outline }).contains("momentum was 0.9 and is 0.5"));
+    assert!(message(&Outline { seed: Some(3), ..outline }).contains("seed was null and is 3"));
+    let privacy = Run::new("tree", 3.0).privacy;
+    let text = message(&Outline { privacy: (&privacy).into(), ..outline });
+    assert!(text.contains("epsilon was") && text.contains("noise_multiplier was"), "{text}");
+    std::fs::remove_file(path.join("key.json")).unwrap();
+    assert!(message(&outline).contains("a run that is finished"));
+}
+
+/// A privacy that was accounted for one event does not go with the noise of another.
+#[test]
+fn a_privacy_of_another_event_is_refused() {
+    let [matrix, sampled, shuffled] =
+        ["identity", "dp-sgd", "dp-sgd-shuffled"].map(|kind| Run::new(kind, 4.0));
+    let secrets = Secrets::from_seed(1, "");
+    for (run, other) in [(&matrix, &sampled), (&sampled, &matrix), (&shuffled, &sampled)] {
+        let made = Trainer::new(&run.task, &run.design, &run.settings, &other.privacy, &secrets, 0);
+        assert!(made.err().unwrap().to_string().contains("privacy must be accounted for"));
+    }
 }
 
 /// 102 instead of 100 examples make as many steps, but a larger rate than the one that was accounted for.

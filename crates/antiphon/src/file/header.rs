@@ -1,6 +1,7 @@
 //! The safetensors header and the tensors behind it: sizes, types and the checksum.
 
 use crate::error::{Error, Result};
+use crate::tensors::framed;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata as Layout, TensorInfo};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -99,12 +100,7 @@ impl Header {
 
     /// The beginning of the file: the length of the header, and the header.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; 8];
-        bytes.extend(to_json(self).into_bytes());
-        bytes.resize(bytes.len().next_multiple_of(8), b' '); // so that the numbers are aligned
-        let length = bytes.len() as u64 - 8;
-        bytes[..8].copy_from_slice(&length.to_le_bytes());
-        bytes
+        framed(&to_json(self))
     }
 
     /// Reads the header, after a look at the format and its version.
