@@ -42,6 +42,7 @@ pub mod optimize;
 pub mod plan;
 pub mod schema;
 pub mod sensitivity;
+pub mod text;
 pub mod verify;
 pub mod workload;
 
