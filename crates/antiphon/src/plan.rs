@@ -17,6 +17,8 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Why a candidate is not there that was not wanted.
+const AS_ASKED: &str = "as asked (--without)";
 /// Losses that agree to this are the same.
 const TIE: f64 = 1e-9;
 
@@ -32,6 +34,13 @@ pub enum Choice {
 }
 
 impl Choice {
+    /// The one with this name.
+    pub fn named(name: &str) -> Result<Choice> {
+        let names = || Choice::all().into_iter().map(Choice::name).collect::<Vec<_>>().join(", ");
+        let found = Choice::all().into_iter().find(|choice| choice.name() == name);
+        found.ok_or_else(|| Error::argument("a candidate", format!("one of {}", names()), name))
+    }
+
     /// All of them, from the simplest to the best.
     pub fn all() -> Vec<Choice> {
         let structured = Family::ALL.into_iter().map(Choice::Structured);
@@ -55,17 +64,19 @@ impl Serialize for Choice {
 }
 
 /// How to compare.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct CompareParams {
     /// The certified gap to which optima are found.
     pub gap: f64,
     /// This number of stamps for all mechanisms that can be stamped, or the best one for each.
     pub stamps: Option<usize>,
+    /// These are left out. Without [`Choice::Optimal`] there is no lower bound either: it comes from the same work.
+    pub without: Vec<Choice>,
 }
 
 impl Default for CompareParams {
     fn default() -> Self {
-        CompareParams { gap: 1e-3, stamps: None }
+        CompareParams { gap: 1e-3, stamps: None, without: Vec::new() }
     }
 }
 
@@ -155,6 +166,8 @@ pub struct Comparing<'a> {
     pub stamps: usize,
     /// How many mechanisms are done, of how many.
     pub done: (usize, usize),
+    /// How many numbers of stamps are done for this one, of how many.
+    pub tried: (usize, usize),
     /// The optimizer's own progress, while it runs.
     pub optimizing: Option<&'a Progress>,
 }
@@ -181,8 +194,16 @@ pub fn compare(
         Some(stamps) => vec![stamps],
         None => stamp_counts(n),
     };
-    let choices = Choice::all();
+    let choices: Vec<Choice> =
+        Choice::all().into_iter().filter(|choice| !params.without.contains(choice)).collect();
+    if choices.is_empty() {
+        let allowed = "a list that leaves at least one candidate";
+        let names: Vec<&str> = params.without.iter().map(|choice| choice.name()).collect();
+        return Err(Error::argument("without", allowed, names.join(",")));
+    }
     let mut comparison = Comparison { lower_bound: None, candidates: Vec::new(), left_out: Vec::new() };
+    let asked = Choice::all().into_iter().filter(|choice| params.without.contains(choice));
+    comparison.left_out.extend(asked.map(|choice| (choice, AS_ASKED.into())));
     // The optimum first: the others are measured by it.
     for (done, choice) in choices.iter().rev().enumerate() {
         let search = Search {
@@ -208,7 +229,7 @@ pub fn compare(
             Err(error) => return Err(error),
         }
         if *choice == Choice::Optimal && comparison.lower_bound.is_none() {
-            let observe = |progress: &Progress| search.report(1, Some(progress));
+            let observe = |progress: &Progress| search.report(1, (0, 1), Some(progress));
             comparison.lower_bound = match verify::optimum(schema, workload, params.gap, &observe) {
                 Ok(bound) => Some(bound.value),
                 Err(error) if concerns_one(&error) => None,
@@ -256,8 +277,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn report(&self, stamps: usize, optimizing: Option<&Progress>) -> bool {
-        (self.observer)(&Comparing { choice: self.choice, stamps, done: self.done, optimizing })
+    fn report(&self, stamps: usize, tried: (usize, usize), optimizing: Option<&Progress>) -> bool {
+        (self.observer)(&Comparing { choice: self.choice, stamps, done: self.done, tried, optimizing })
     }
 
     /// The number of stamps with the least loss.
@@ -269,11 +290,13 @@ impl Search<'_> {
         let longest = |stamps: usize| n.div_ceil(stamps);
         let feasible =
             |stamps: &&usize| self.choice != Choice::SingleEpoch || longest(**stamps) <= MAX_DENSE_STEPS;
-        for stamps in counts.iter().filter(feasible) {
-            if !self.report(*stamps, None) {
+        let counts: Vec<&usize> = counts.iter().filter(feasible).collect();
+        for (place, stamps) in counts.iter().enumerate() {
+            let tried = (place, counts.len());
+            if !self.report(**stamps, tried, None) {
                 return Err(Error::Interrupted);
             }
-            let stamped = self.stamped(*stamps);
+            let stamped = self.stamped(**stamps, tried);
             let evaluation = match stamped.and_then(|stamped| evaluate(&stamped, self.schema, self.workload))
             {
                 Ok(evaluation) => evaluation,
@@ -284,18 +307,18 @@ impl Search<'_> {
                 Err(error) => return Err(error),
             };
             if best.as_ref().is_none_or(|(_, best)| evaluation.loss() < best.loss() * (1.0 - TIE)) {
-                best = Some((*stamps, evaluation));
+                best = Some((**stamps, evaluation));
             }
         }
         let (stamps, evaluation) = best.ok_or(failed)?;
         Ok(Candidate::new(self.choice, stamps, evaluation, start))
     }
 
-    fn stamped(&self, stamps: usize) -> Result<Stamped> {
+    fn stamped(&self, stamps: usize, tried: (usize, usize)) -> Result<Stamped> {
         Stamped::new(self.schema.steps(), stamps, |length| match self.choice {
             Choice::Structured(family) => family.factorization(length),
             _ => {
-                let observe = |progress: &Progress| self.report(stamps, Some(progress));
+                let observe = |progress: &Progress| self.report(stamps, tried, Some(progress));
                 let noising = make::single_epoch_stamp(length, self.workload, self.gap, &observe)?;
                 Ok(Arc::new(DenseFactorization::new(noising)?))
             }
@@ -307,7 +330,7 @@ impl Search<'_> {
         let start = Instant::now();
         let params =
             Params { gap: self.gap, implicit: self.schema.steps() > MAX_DENSE_STEPS, ..Params::default() };
-        let observe = |progress: &Progress| self.report(1, Some(progress));
+        let observe = |progress: &Progress| self.report(1, (0, 1), Some(progress));
         let mechanism = optimize::optimize(self.schema, self.workload, &params, &observe)?.mechanism;
         let claims = mechanism.claims;
         let candidate = match mechanism.noise {
