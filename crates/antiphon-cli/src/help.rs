@@ -9,6 +9,9 @@ use clap::Command;
 /// No line of help is longer, however wide the terminal.
 pub const WIDEST: usize = 100;
 
+/// A space at which no line is broken.
+const BOUND: &str = "\u{1}";
+
 /// A command with all its subcommands, their texts laid out for so many columns.
 pub fn laid_out(command: Command, columns: usize) -> Command {
     lay_out(command, columns).term_width(columns)
@@ -68,8 +71,10 @@ fn entry(piece: &str, columns: usize) -> String {
         return piece.into();
     }
     if text.starts_with("antiphon ") {
-        let lines = wrapped(text, columns - spaces.len() - 4); // two for the next indent, two for the backslash
-        return format!("{spaces}{}", lines.join(&format!(" \\\n{spaces}  ")));
+        // A flag stays with its value: lines break before a hyphen only.
+        let bound = text.replace(' ', BOUND).replace(&format!("{BOUND}-"), " -");
+        let lines = wrapped(&bound, columns - spaces.len() - 4); // two for the next indent, two for the backslash
+        return format!("{spaces}{}", lines.join(&format!(" \\\n{spaces}  "))).replace(BOUND, " ");
     }
     // A term and its description, two spaces or more apart; or text alone.
     let split = text.split_once("  ").map_or((0, text), |(term, rest)| {

@@ -2,7 +2,7 @@
 
 use crate::args::{bytes, count};
 use crate::compare::{RunArgs, as_json, print};
-use crate::output::{answer, bound, given, percent, print_json, program, size};
+use crate::output::{answer, bound, given, percent, print_json, program, size, width, wrapped};
 use antiphon::accounting::gaussian;
 use antiphon::mechanism::Family;
 use antiphon::plan::{Candidate, Choice, Comparison, Needs, Recommendation, recommend};
@@ -87,7 +87,7 @@ impl Plan {
             return Ok(answer(true));
         }
         print(&schema, &workload, &comparison, Some(self.params));
-        say!("{reason}");
+        wrapped(&reason, width().unwrap_or(usize::MAX)).iter().for_each(|line| say!("{line}"));
         if let (Some(epsilon), Some(delta), Some(z), Some(noise)) =
             (self.epsilon, self.delta, multiplier, noise)
         {

@@ -1,6 +1,6 @@
 //! Tables that fit the terminal.
 
-use crate::output::{width, wrapped};
+use crate::output::{text_width, width, wrapped};
 
 /// How narrow the first column, the names, may become before other columns are left out.
 const NARROWEST: usize = 20;
@@ -16,7 +16,8 @@ pub fn table_without<const N: usize>(header: &[String; N], rows: &[[String; N]],
     let (lines, hidden) = fitted(header, rows, first, width());
     lines.iter().for_each(|line| say!("{line}"));
     if !hidden.is_empty() {
-        say!("Left out on this narrow terminal: {}; --json has all.", hidden.join(", "));
+        let note = format!("Left out on this narrow terminal: {}; --json has all.", hidden.join(", "));
+        wrapped(&note, text_width()).iter().for_each(|line| say!("{line}"));
     }
 }
 

@@ -31,8 +31,9 @@ impl Accounted {
         let delta = self.delta.upper;
         (delta > LARGE_DELTA).then(|| {
             format!(
-                "WARNING: δ = {} is above {LARGE_DELTA:e}. A mechanism that publishes every record with probability δ is \
-                 (0, δ)-differentially private: choose δ well below one over the number of examples or users.",
+                "WARNING: δ = {} is above {LARGE_DELTA:e}. A mechanism that publishes the whole data set with probability δ, and \
+                 nothing otherwise, is (0, δ)-differentially private: choose δ well below one over the number of \
+                 examples or users.",
                 short_bound(delta, true)
             )
         })
