@@ -161,12 +161,18 @@ fn bound_to(digits: i32, x: f64, upper: bool) -> String {
     let text = print(x);
     let printed: f64 = text.parse().unwrap_or(x);
     let unit = 10f64.powi(last);
-    match upper {
+    let mut text = match upper {
         true if printed < x => print(x + unit),
         // Rounding errors of the figure itself are not shown: 1 − 2e-16 is 1.
         false if printed > x * (1.0 + 1e-14) => print(x - unit),
         _ => text,
+    };
+    // 9.999999 may have become 10.00000, with a zero more than there are to be digits.
+    let shown = text.trim_start_matches(['0', '.']).chars().filter(char::is_ascii_digit).count();
+    if !scientific && shown > digits as usize && text.contains('.') && text.ends_with('0') {
+        text.pop();
     }
+    text
 }
 
 /// Text in lines of at most so many characters, broken at spaces.
@@ -226,7 +232,7 @@ mod tests {
         assert_eq!(figure(1e-9), "1.000000e-9");
         assert_eq!(bound(1.0000000001, true), "1.000000001");
         assert_eq!(bound(1.0000000004, false), "1.000000000");
-        assert_eq!(bound(1.0 - f64::EPSILON, false), "1.0000000000");
+        assert_eq!(bound(1.0 - f64::EPSILON, false), "1.000000000");
         assert_eq!(bound(0.99999999996, false), "0.9999999999");
         assert_eq!(bound(1e-12, true), "1.000000000e-12");
         assert_eq!(bound(0.5, true), "0.5000000000");
@@ -246,6 +252,7 @@ mod tests {
             assert_eq!(given(x), text);
             assert!(given(x).parse::<f64>().unwrap() >= x);
         }
+        assert_eq!((given(9.99999961), short_bound(0.9999996, true)), ("10.00000".into(), "1.00000".into()));
         assert_eq!((given(123456789.0), given(1e300)), ("1.234568e8".into(), "1e300".into()));
         for exponent in -12..15 {
             for x in [1.2345649, 9.9999951, 2.5, 9.999994999].map(|m| m * 10f64.powi(exponent)) {

@@ -11,6 +11,7 @@ use crate::mechanism::{
 use crate::optimize::{self, MAX_DENSE_STEPS, Params, Progress};
 use crate::schema::Schema;
 use crate::sensitivity::Kind;
+use crate::text::counted;
 use crate::verify;
 use crate::workload::Workload;
 use serde::Serialize;
@@ -184,8 +185,8 @@ pub fn compare(
 ) -> Result<Comparison> {
     let n = schema.steps();
     if workload.steps() != n {
-        let allowed = format!("for {n} steps, as the schema is");
-        return Err(Error::argument("the workload", allowed, format!("{} steps", workload.steps())));
+        let allowed = format!("for {}, as the schema is", counted(n, "step"));
+        return Err(Error::argument("the workload", allowed, counted(workload.steps(), "step")));
     }
     let counts = match params.stamps {
         Some(stamps) if !(1..=n).contains(&stamps) => {
@@ -391,7 +392,8 @@ pub fn recommend(comparison: &Comparison, needs: &Needs) -> Result<Recommendatio
         Some(chosen) => Ok(Recommendation { chosen, better: (chosen > 0).then_some(0) }),
         None => {
             let least = candidates.iter().filter_map(bytes).min().unwrap_or(u64::MAX);
-            let allowed = format!("at least {least} bytes: one row of noise for {} parameters", needs.params);
+            let parameters = counted(needs.params as usize, "parameter");
+            let allowed = format!("at least {least} bytes: one row of noise for {parameters}");
             Err(Error::argument("memory", allowed, most))
         }
     }
