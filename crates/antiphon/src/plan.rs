@@ -195,16 +195,15 @@ pub fn compare(
         Some(stamps) => vec![stamps],
         None => stamp_counts(n),
     };
-    let choices: Vec<Choice> =
-        Choice::all().into_iter().filter(|choice| !params.without.contains(choice)).collect();
+    let (unwanted, choices): (Vec<Choice>, Vec<Choice>) =
+        Choice::all().into_iter().partition(|choice| params.without.contains(choice));
     if choices.is_empty() {
+        let names: Vec<&str> = unwanted.into_iter().map(Choice::name).collect();
         let allowed = "a list that leaves at least one candidate";
-        let names: Vec<&str> = params.without.iter().map(|choice| choice.name()).collect();
         return Err(Error::argument("without", allowed, names.join(",")));
     }
-    let mut comparison = Comparison { lower_bound: None, candidates: Vec::new(), left_out: Vec::new() };
-    let asked = Choice::all().into_iter().filter(|choice| params.without.contains(choice));
-    comparison.left_out.extend(asked.map(|choice| (choice, AS_ASKED.into())));
+    let left_out = unwanted.into_iter().map(|choice| (choice, AS_ASKED.into())).collect();
+    let mut comparison = Comparison { lower_bound: None, candidates: Vec::new(), left_out };
     // The optimum first: the others are measured by it.
     for (done, choice) in choices.iter().rev().enumerate() {
         let search = Search {
