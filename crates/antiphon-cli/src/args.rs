@@ -9,34 +9,35 @@ use clap::Args;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// Who takes part when.
+/// In which steps one example may take part.
 #[derive(Args, Debug, Clone)]
-#[command(next_help_heading = "Participation (who takes part when)")]
+#[command(next_help_heading = "Participation schema (in which steps one example may take part)")]
 pub struct SchemaArgs {
-    /// Passes over the data, in the same order each time
-    #[arg(long, value_name = "K")]
+    /// Number of epochs: passes over the data, in the same order each time
+    #[arg(long, value_name = "K", value_parser = whole)]
     pub epochs: Option<usize>,
-    /// Steps (batches) in one pass; an example returns after exactly this many steps. With `--steps N` alone the last
-    /// pass may be incomplete; `--steps N --steps-per-epoch N` is a single pass, `--steps-per-epoch 1` full batch
-    #[arg(long, value_name = "B")]
+    /// Steps (batches) per epoch; an example returns after exactly this many steps. With `--steps N` the last epoch may be
+    /// incomplete; `--steps N --steps-per-epoch N` is a single epoch, `--steps-per-epoch 1` full batch
+    #[arg(long, value_name = "B", value_parser = whole)]
     pub steps_per_epoch: Option<usize>,
-    /// All steps of training
-    #[arg(long, value_name = "N")]
+    /// Total number of steps, instead of --epochs
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub steps: Option<usize>,
-    /// An example returns after this many steps at the earliest (order not fixed)
-    #[arg(long, value_name = "B")]
+    /// Minimum separation: two participations of an example are at least this many steps apart, in any order
+    #[arg(long, value_name = "B", value_parser = whole)]
     pub min_separation: Option<usize>,
-    /// An example takes part at most this often
-    #[arg(long, value_name = "K")]
+    /// Maximum number of participations of one example
+    #[arg(long, value_name = "K", value_parser = whole)]
     pub max_participations: Option<usize>,
-    /// A JSON list of lists: the steps (from 0) in which one example may take part; lists may overlap
+    /// Participation patterns: a JSON list of lists of the steps (from 0) in which one example may take part; lists may
+    /// overlap
     #[arg(long, value_name = "FILE")]
     pub patterns: Option<PathBuf>,
 }
 
 /// What the model does with the gradients.
 #[derive(Args, Debug, Clone)]
-#[command(next_help_heading = "Workload (what the model does with the gradients; plain SGD by default)")]
+#[command(next_help_heading = "Workload (how the gradients are used; plain SGD by default)")]
 pub struct WorkloadArgs {
     /// Momentum in [0, 1)
     #[arg(long, value_name = "BETA", allow_negative_numbers = true)]
@@ -47,7 +48,7 @@ pub struct WorkloadArgs {
     /// One positive learning rate per step: a JSON list, or numbers separated by white space
     #[arg(long, value_name = "FILE", conflicts_with = "cooldown")]
     pub learning_rates: Option<PathBuf>,
-    /// Any lower triangular matrix A instead, as .npy
+    /// The workload matrix A itself, lower triangular, as .npy
     #[arg(long, value_name = "FILE", conflicts_with_all = ["momentum", "cooldown", "learning_rates"])]
     pub workload: Option<PathBuf>,
 }
@@ -131,8 +132,8 @@ impl SchemaArgs {
             (None, Some(steps), Some(b), None) => Schema::fixed_order(steps, b),
             (None, Some(steps), Some(b), Some(k)) => Schema::fixed_order_at_most(steps, b, k),
             _ => Err(Error::Unsupported(
-                "say who takes part when: --epochs K --steps-per-epoch B, or --steps N --steps-per-epoch B, or \
-                 --steps N --min-separation B --max-participations K, or --patterns FILE"
+                "the participation schema is missing or incomplete: give --epochs K --steps-per-epoch B, or --steps N \
+                 --steps-per-epoch B, or --steps N --min-separation B --max-participations K, or --patterns FILE"
                     .into(),
             )),
         }
@@ -209,11 +210,21 @@ pub fn read_text(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })
 }
 
-/// A whole number, also in the form 1e6.
+/// A positive whole number, also in the form 1e6.
 pub fn count(text: &str) -> Result<u64> {
     let bad = || Error::argument("D", "a whole number in 1..=1e15, such as 1e6", text);
-    let number: f64 = text.replace('_', "").parse().map_err(|_| bad())?;
-    if (1.0..=1e15).contains(&number) && number.fract() == 0.0 { Ok(number as u64) } else { Err(bad()) }
+    parsed(text).filter(|number| *number > 0).ok_or_else(bad)
+}
+
+/// A whole number, also in the form 1e2. Its range is checked where its meaning is known.
+pub fn whole(text: &str) -> Result<usize> {
+    let bad = || Error::argument("the value", "a whole number in 0..=1e15, such as 100 or 1e2", text);
+    parsed(text).and_then(|number| usize::try_from(number).ok()).ok_or_else(bad)
+}
+
+fn parsed(text: &str) -> Option<u64> {
+    let number: f64 = text.replace('_', "").parse().ok()?;
+    ((0.0..=1e15).contains(&number) && number.fract() == 0.0).then_some(number as u64)
 }
 
 /// A number of bytes with or without a unit.
@@ -255,6 +266,10 @@ mod tests {
         for wrong in ["", "0", "-1", "1.5", "nan", "1e99", "six"] {
             let message = count(wrong).unwrap_err().to_string();
             assert_eq!(message, format!("D must be a whole number in 1..=1e15, such as 1e6, got {wrong}"));
+        }
+        assert_eq!((whole("1e2").unwrap(), whole("0").unwrap(), whole("2_000").unwrap()), (100, 0, 2000));
+        for wrong in ["", "-1", "1.5", "nan", "1e99", "six"] {
+            assert!(whole(wrong).unwrap_err().to_string().ends_with(&format!("or 1e2, got {wrong}")));
         }
         for wrong in ["", "0", "GiB", "-1MB", "inf", "8 parsecs"] {
             assert!(bytes(wrong).is_err(), "{wrong}");

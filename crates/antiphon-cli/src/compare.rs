@@ -1,37 +1,46 @@
 //! `antiphon compare`.
 
-use crate::args::{SchemaArgs, WorkloadArgs};
+use crate::args::{SchemaArgs, WorkloadArgs, whole};
 use crate::output::{answer, figure, print_json};
 use crate::progress::Watch;
-use antiphon::plan::{Candidate, CompareParams, Comparison, compare};
+use crate::table::table_without;
+use antiphon::plan::{Candidate, Choice, CompareParams, Comparison, compare};
 use antiphon::schema::Schema;
 use antiphon::sensitivity::Kind;
+use antiphon::text::counted;
 use antiphon::workload::Workload;
 use clap::Args;
 use std::process::ExitCode;
 use std::time::Instant;
 
+pub use crate::table::table;
+pub use antiphon::text::plural;
+
 /// Compare all mechanisms for one training run: error, distance to the best possible, cost
 ///
-/// Independent noise, binary trees, the FFT mechanisms, the single-epoch optimum and the optimum for this run, each with
-/// the number of stamps (repetitions) that suits it best, under the same participation and workload.
+/// The candidates are identity (independent noise), tree-online, tree-optimal, fft, fft-optimal,
+/// single-epoch and optimal, each with the number of stamps (repetitions) that gives it the least
+/// loss, under the same participation schema and workload.
 ///
 /// Columns:
 ///   loss          total squared error of all iterates at noise multiplier 1, clip norm 1
 ///   error         its root mean square, per iterate
-///   over best     how far the loss can be above that of any mechanism, at most
-///   sensitivity   of the encoder, exact unless marked (≤); spectral: the paper's bound on it
-///   max variance  of an iterate
+///   over best     upper bound on how far the loss is above the least possible loss
+///   sensitivity   of the encoder: exact, or an upper bound where marked (≤)
+///   spectral      the paper's upper bound on the sensitivity
+///   max variance  largest variance of an iterate
 ///   memory        rows of noise that are kept while training, one number per parameter each;
-///                 dense mechanisms draw earlier rows again from the key, transforms work
-///                 ahead by a whole stamp
+///                 dense mechanisms compute earlier rows again, transforms keep a whole stamp
 ///   flops         operations per step and parameter while training
 ///   time          to make, search and evaluate it
+///
+/// On a narrow terminal some columns are left out; --json has all.
 ///
 /// Examples:
 ///   antiphon compare --epochs 20 --steps-per-epoch 100
 ///   antiphon compare --epochs 6 --steps-per-epoch 342 --momentum 0.95 --cooldown 0.25:0.05
 ///   antiphon compare --steps 2000 --min-separation 100 --max-participations 20 --stamps 5
+///   antiphon compare --epochs 20 --steps-per-epoch 500 --without single-epoch,optimal
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Compare {
@@ -47,9 +56,19 @@ pub struct RunArgs {
     #[command(flatten)]
     pub workload: WorkloadArgs,
     /// Use this number of stamps for every mechanism that can be stamped, instead of the best one for each
-    #[arg(long, value_name = "S", help_heading = "Comparison")]
+    #[arg(long, value_name = "S", value_parser = whole, help_heading = "Comparison")]
     pub stamps: Option<usize>,
-    /// How exactly to find the optima: the proven relative distance to the best possible
+    /// Leave out these candidates, separated by commas. single-epoch and optimal take the longest; without optimal there is
+    /// no lower bound on the loss
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        value_parser = Choice::named,
+        help_heading = "Comparison"
+    )]
+    pub without: Vec<Choice>,
+    /// Relative accuracy of the optima: their proven distance to the best possible
     #[arg(
         long,
         default_value_t = 1e-3,
@@ -66,7 +85,7 @@ impl RunArgs {
         let schema = self.schema.schema(None)?;
         let workload = self.workload.workload(schema.steps())?;
         let watch = Watch::start(self.gap)?;
-        let params = CompareParams { gap: self.gap, stamps: self.stamps };
+        let params = CompareParams { gap: self.gap, stamps: self.stamps, without: self.without.clone() };
         let comparison =
             compare(&schema, &workload, &params, &|comparing| watch.observe_comparison(comparing));
         watch.finish();
@@ -112,7 +131,10 @@ pub fn print(schema: &Schema, workload: &Workload, comparison: &Comparison, para
     say!("{}; {}", schema.describe(), workload.describe());
     match comparison.lower_bound {
         Some(bound) => say!("No mechanism has a loss below {} (numerically certified).", figure(bound)),
-        None => say!("No lower bound on the loss is known for this participation."),
+        None if comparison.left_out.iter().any(|(choice, _)| *choice == Choice::Optimal) => {
+            say!("No lower bound on the loss was computed.");
+        }
+        None => say!("No lower bound on the loss is known for this participation schema."),
     }
     say!("");
     let header = [
@@ -128,9 +150,10 @@ pub fn print(schema: &Schema, workload: &Workload, comparison: &Comparison, para
         "time",
     ];
     let rows = comparison.candidates.iter().map(|candidate| row(candidate, params));
-    table(&header.map(String::from), &rows.collect::<Vec<_>>());
+    // On a narrow terminal first go: spectral, flops, time, max variance, sensitivity, loss.
+    table_without(&header.map(String::from), &rows.collect::<Vec<_>>(), &[5, 8, 9, 6, 4, 1]);
     for (choice, reason) in &comparison.left_out {
-        say!("{} is left out: {reason}.", choice.name());
+        say!("Not compared: {}, {reason}.", choice.name());
     }
     say!("");
 }
@@ -139,7 +162,7 @@ fn row(candidate: &Candidate, params: Option<u64>) -> [String; 10] {
     let cost = candidate.cost;
     let memory = match (cost, params) {
         (None, _) => "-".into(),
-        (Some(cost), None) => format!("{} row{}", cost.stream_memory_rows, plural(cost.stream_memory_rows)),
+        (Some(cost), None) => counted(cost.stream_memory_rows, "row"),
         (Some(_), Some(params)) => candidate.stream_bytes(params).map_or("-".into(), crate::output::size),
     };
     [
@@ -160,28 +183,7 @@ fn row(candidate: &Candidate, params: Option<u64>) -> [String; 10] {
     ]
 }
 
-pub fn plural(n: usize) -> &'static str {
-    if n == 1 { "" } else { "s" }
-}
-
 /// loss / bound − 1 for people: a percentage while it is one.
 fn over(x: f64) -> String {
     if x < 1.0 { crate::output::percent(x) } else { format!("×{:.2}", 1.0 + x) }
-}
-
-/// Columns as wide as they need to be: the first one to the left, the others to the right.
-pub fn table<const N: usize>(header: &[String; N], rows: &[[String; N]]) {
-    let width = |i: usize| {
-        let cells = rows.iter().map(|row| row[i].chars().count());
-        cells.chain([header[i].chars().count()]).max().unwrap_or(0)
-    };
-    for row in std::iter::once(header).chain(rows) {
-        let cells: Vec<String> = (0..N)
-            .map(|i| match i {
-                0 => format!("{:<width$}", row[i], width = width(i)),
-                _ => format!("{:>width$}", row[i], width = width(i)),
-            })
-            .collect();
-        say!("{}", cells.join("  "));
-    }
 }

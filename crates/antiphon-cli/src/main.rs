@@ -7,32 +7,37 @@ mod account;
 mod args;
 mod chart;
 mod compare;
+mod completions;
 mod data;
 mod export;
+mod failure;
+mod help;
 mod keep;
 mod make;
+mod man;
 mod noise;
 mod optimize;
 mod plan;
 mod progress;
 mod reproduce;
 mod sensitivity;
+mod table;
 mod train;
 mod verify;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Correlated noise for differentially private training: optimal mechanisms with a proof.
+/// Correlated noise for differentially private training: optimal matrix mechanisms, with a proof
 ///
-/// Say how the data come (--epochs, --steps-per-epoch) and what the model does with the gradients
-/// (--momentum, --cooldown; plain SGD if nothing is said). `optimize` then finds the noise that
-/// hurts the model least at a given privacy level, and proves how far from the best possible it is.
+/// A run is described by its participation schema (--epochs, --steps-per-epoch) and its workload
+/// (--momentum, --cooldown; plain SGD by default). `optimize` finds the mechanism whose noise causes
+/// the least error at a given privacy level, and proves how far from the best possible it is.
 ///
-/// `compare` sets it beside all other mechanisms; `plan` recommends one for your model and memory;
-/// `account` says how much noise a privacy level needs, or how private a run is; `noise` draws it.
-/// `train` does all of this for a model: a small one on digits that are compiled in, larger ones on
-/// Fashion-MNIST and CIFAR-10.
+/// `compare` evaluates all mechanisms for one run; `plan` recommends one for a model and a limit on
+/// memory; `make` makes the mechanisms other than the optimum; `account` computes ε, δ or the noise
+/// multiplier; `noise` writes the noise of every step. `train` trains a model: a small one on digits
+/// that are compiled in, larger ones on Fashion-MNIST and CIFAR-10.
 ///
 /// First steps:
 ///   antiphon train
@@ -42,14 +47,20 @@ use std::process::ExitCode;
 ///   antiphon verify mechanism.safetensors
 ///   antiphon account mechanism.safetensors --epsilon 8 --delta 1e-6
 #[derive(Parser)]
-#[command(name = "antiphon", version, verbatim_doc_comment, propagate_version = true)]
+#[command(
+    name = "antiphon",
+    version,
+    verbatim_doc_comment,
+    propagate_version = true,
+    after_long_help = failure::EXIT_STATUSES
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
     /// Use this many threads (default: all cores)
-    #[arg(long, global = true, value_name = "N")]
+    #[arg(long, global = true, value_name = "N", value_parser = args::whole)]
     threads: Option<usize>,
-    /// Print one JSON object on standard output and nothing else there
+    /// Print one JSON object on standard output and nothing else there; errors too
     #[arg(long, global = true)]
     json: bool,
 }
@@ -68,28 +79,47 @@ enum Command {
     Export(export::Export),
     Data(data::Data),
     Reproduce(reproduce::Reproduce),
+    Completions(completions::Completions),
+    Man(man::Pages),
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let result = set_threads(cli.threads).and_then(|()| match &cli.command {
-        Command::Optimize(command) => command.run(cli.json),
-        Command::Make(command) => command.run(cli.json),
-        Command::Compare(command) => command.run(cli.json),
-        Command::Plan(command) => command.run(cli.json),
-        Command::Verify(command) => command.run(cli.json),
-        Command::Account(command) => command.run(cli.json),
-        Command::Sensitivity(command) => command.run(cli.json),
-        Command::Noise(command) => command.run(cli.json),
-        Command::Export(command) => command.run(cli.json),
-        Command::Train(command) => command.run(cli.json),
-        Command::Data(command) => command.run(cli.json),
-        Command::Reproduce(command) => command.run(cli.json),
-    });
-    result.unwrap_or_else(|error| {
-        eprintln!("antiphon: {}", output::explain(&error));
-        output::exit_status(&error)
-    })
+    // The parser may fail before it knows about --json.
+    let json = std::env::args_os().any(|word| word == "--json");
+    let parsed =
+        command(help::columns()).try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    match parsed {
+        Ok(cli) => cli.run().unwrap_or_else(|error| failure::report(&error, cli.json)),
+        Err(error) => failure::usage(&error, json),
+    }
+}
+
+/// The whole command line, with help texts for so many columns.
+fn command(columns: usize) -> clap::Command {
+    help::laid_out(Cli::command(), columns)
+}
+
+impl Cli {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        set_threads(self.threads)?;
+        let json = self.json;
+        match &self.command {
+            Command::Optimize(command) => command.run(json),
+            Command::Make(command) => command.run(json),
+            Command::Compare(command) => command.run(json),
+            Command::Plan(command) => command.run(json),
+            Command::Verify(command) => command.run(json),
+            Command::Account(command) => command.run(json),
+            Command::Sensitivity(command) => command.run(json),
+            Command::Noise(command) => command.run(json),
+            Command::Export(command) => command.run(json),
+            Command::Train(command) => command.run(json),
+            Command::Data(command) => command.run(json),
+            Command::Reproduce(command) => command.run(json),
+            Command::Completions(completions) => completions.run(command(help::WIDEST), json),
+            Command::Man(pages) => pages.run(command(man::COLUMNS), json),
+        }
+    }
 }
 
 fn set_threads(threads: Option<usize>) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! `antiphon make`.
 
-use crate::args::{SchemaArgs, WorkloadArgs};
+use crate::args::{SchemaArgs, WorkloadArgs, whole};
 use crate::keep::Keep;
 use crate::output::{answer, figures_json, print_figures, print_json};
 use crate::progress::Watch;
@@ -11,37 +11,40 @@ use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Make one of the other mechanisms for a training run, with a proof of how far from the optimum it is
+/// Make a mechanism other than the optimum, with a proof of how far from the optimum it is
 ///
-/// The optimum that `antiphon optimize` finds is a dense matrix: the noise of step t needs that
-/// of all steps before it. The mechanisms here come from formulas, except for single-epoch. They
-/// serve runs of any length, and noise is cheaper to draw from them: at once (identity), from a
-/// few rows of memory (tree-online), or by fast transforms before training.
+/// The optimum that `antiphon optimize` finds is a dense matrix: the noise of step t is computed from
+/// the random numbers of all steps up to t. The mechanisms here come from formulas, except for
+/// single-epoch. They exist for runs of any length, and their noise is cheaper to compute: it needs
+/// one row of memory (identity), a few rows (tree-online), or a fast transform before training.
 ///
-/// --stamps S cuts the run into S equal parts and starts the mechanism anew in each. An example
-/// then meets itself less often within one stamp, which lowers the sensitivity, but the noise of
-/// different stamps does not cancel. A few stamps are often better than one: try several numbers.
+/// --stamps S cuts the run into S equal parts and uses the mechanism anew in each. An example then
+/// takes part less often within one part, which lowers the sensitivity, but noise is not correlated
+/// across parts. `antiphon compare` finds the best number of stamps.
+///
+/// The participation schema is fixed epoch order or --patterns; there are no files for
+/// --min-separation.
 ///
 /// Examples:
 ///   antiphon make tree-online --stamps 20 --epochs 20 --steps-per-epoch 100
-///   antiphon make fft-optimal --epochs 4 --steps-per-epoch 512 --momentum 0.9 --output m.safetensors
+///   antiphon make fft-optimal --epochs 4 --steps-per-epoch 512 --output m.safetensors
 ///   antiphon make single-epoch --epochs 4 --steps-per-epoch 512
 ///
-/// Exit status: 0 done, 1 the gap was not reached, 2 bad input.
+/// Exit status 1: the gap was not reached.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Make {
     /// Which mechanism
     #[arg(value_enum, value_name = "FAMILY")]
     family: Families,
-    /// Repeat it this often, each time for an equal part of the steps
-    #[arg(long, default_value_t = 1, value_name = "S")]
+    /// Number of stamps: equal parts of the run, for each of which the mechanism is repeated
+    #[arg(long, default_value_t = 1, value_name = "S", value_parser = whole)]
     stamps: usize,
     #[command(flatten)]
     schema: SchemaArgs,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// How exactly to find the optimum that the mechanism is compared with (0.001 is 0.1%; at least 1e-6)
+    /// Relative accuracy of the optimum that the mechanism is compared with (0.001 is 0.1%; at least 1e-6)
     #[arg(
         long,
         default_value_t = 1e-3,
@@ -56,17 +59,17 @@ pub struct Make {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Families {
-    /// Independent noise in every step, as DP-SGD has it (without amplification by sampling)
+    /// Independent noise in every step: DP-SGD without amplification by sampling
     Identity,
-    /// Binary tree with Honaker's estimator from below, as DP-FTRL uses it: log n rows of memory
+    /// Binary tree with Honaker's estimator from below, as in DP-FTRL: log n rows of memory
     TreeOnline,
-    /// Binary tree with its best decoder; the noise must be drawn before training
+    /// Binary tree with its optimal decoder; the noise is computed before training
     TreeOptimal,
-    /// The paper's FFT mechanism; the noise must be drawn before training
+    /// The paper's FFT mechanism; the noise is computed before training
     Fft,
-    /// The same with its best decoder
+    /// The FFT mechanism with its optimal decoder
     FftOptimal,
-    /// The optimum for a single pass over the data, used for several: a dense matrix
+    /// The optimum for a single epoch, used for several: a dense matrix
     SingleEpoch,
 }
 

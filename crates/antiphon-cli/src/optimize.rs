@@ -1,24 +1,30 @@
 //! `antiphon optimize`.
 
-use crate::args::{SchemaArgs, WorkloadArgs};
+use crate::args::{SchemaArgs, WorkloadArgs, whole};
 use crate::keep::Keep;
 use crate::output::{answer, figure, figures_json, percent, print_figures, print_json};
 use crate::progress::Watch;
 use antiphon::error::Error;
 use antiphon::optimize::variants::{Constraint, optimize_variant};
 use antiphon::optimize::{Optimized, Params, optimize};
+use antiphon::text::counted;
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 use std::time::Instant;
 
 /// Find the optimal mechanism for a training run, with a proof
 ///
+/// The loss is the total squared error of all iterates at noise multiplier 1 and clip norm 1. The
+/// mechanism comes with a lower bound on the loss of every mechanism: the relative distance between
+/// the two is the gap, and the certificate in the file proves it.
+///
 /// Examples:
 ///   antiphon optimize --epochs 20 --steps-per-epoch 100
-///   antiphon optimize --epochs 6 --steps-per-epoch 342 --momentum 0.95 --cooldown 0.25:0.05 --output m.safetensors
+///   antiphon optimize --epochs 6 --steps-per-epoch 342 --momentum 0.95 \
+///     --cooldown 0.25:0.05 --output m.safetensors
 ///   antiphon optimize --epochs 10 --steps-per-epoch 10000 --implicit
 ///
-/// Exit status: 0 done, 1 the gap was not reached, 2 bad input.
+/// Exit status 1: the gap was not reached.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Optimize {
@@ -36,13 +42,19 @@ pub struct Optimize {
         help_heading = "Optimization"
     )]
     gap: f64,
-    /// Give up after this many iterations
-    #[arg(long, default_value_t = 1000, value_name = "N", help_heading = "Optimization")]
+    /// Maximum number of iterations
+    #[arg(
+        long,
+        default_value_t = 1000,
+        value_name = "N",
+        value_parser = whole,
+        help_heading = "Optimization"
+    )]
     max_iterations: usize,
     /// Make the certificate and a description of linear size only, no n×n matrix (needed beyond 12,000 steps)
     #[arg(long, help_heading = "Optimization")]
     implicit: bool,
-    /// What X = CᵀC must satisfy. The last three are the paper's variants, for up to 24 steps and without a file
+    /// The constraint on X = CᵀC. The last three are the paper's variants, for up to 24 steps and without a file
     #[arg(long, value_enum, default_value_t = Constraints::Vector, help_heading = "Optimization")]
     constraint: Constraints,
     #[command(flatten)]
@@ -53,7 +65,7 @@ pub struct Optimize {
 enum Constraints {
     /// Sensitivity at most one for vector contributions: what training needs
     Vector,
-    /// Scalar contributions ±1 only: no guarantee for vectors
+    /// Scalar contributions ±1 only: NOT a sensitivity for vectors
     Corners,
     /// Non-negative where one example can take part twice
     SharedNonNegative,
@@ -109,9 +121,9 @@ impl Optimize {
             antiphon::optimize::Route::Dense => "dense",
         };
         say!(
-            "  time          {:.2} s, {} iterations, {route} route",
+            "  time          {:.2} s, {}, {route} algorithm",
             optimized.elapsed.as_secs_f64(),
-            optimized.iterations
+            counted(optimized.iterations, "iteration")
         );
         self.keep.print(&optimized.mechanism);
     }
@@ -154,7 +166,9 @@ impl Optimize {
             say!("  gap           within {} of the best possible under this constraint", percent(gap));
             say!("  smallest X    {:.6}", found.min_entry);
             if constraint == Constraint::Corners {
-                say!("For scalar contributions only: this is no guarantee for gradients.");
+                say!(
+                    "For scalar contributions only: this is NOT a sensitivity for gradients, which are vectors."
+                );
             }
         }
         Ok(answer(true))

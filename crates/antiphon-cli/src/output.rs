@@ -1,20 +1,41 @@
 //! What all commands print alike.
 
-use antiphon::Error;
 use antiphon::mechanism::Mechanism;
 use serde::Serialize;
-use std::io::Write;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Prints a line on standard output; ends quietly where nobody reads any more.
 macro_rules! say {
     ($($text:tt)*) => { $crate::output::line(format_args!($($text)*)) };
 }
 
+/// Whether the one JSON object is out.
+static PRINTED: AtomicBool = AtomicBool::new(false);
+
 /// One JSON object on standard output.
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     say!("{}", serde_json::to_string_pretty(value)?);
+    PRINTED.store(true, Ordering::Relaxed);
     Ok(())
+}
+
+/// Whether [`print_json`] was called.
+pub fn printed_json() -> bool {
+    PRINTED.load(Ordering::Relaxed)
+}
+
+/// The width of the terminal, where standard output is one; a pipe has no limit.
+pub fn width() -> Option<usize> {
+    let stdout = std::io::stdout();
+    let size = stdout.is_terminal().then(|| terminal_size::terminal_size_of(&stdout))??;
+    Some(usize::from(size.0.0))
+}
+
+/// The width of running text: that of the terminal, 100 at most.
+pub fn text_width() -> usize {
+    width().unwrap_or(100).clamp(20, 100)
 }
 
 /// What is claimed of a mechanism, with the names that all commands use.
@@ -44,7 +65,7 @@ pub fn print_figures(mechanism: &Mechanism) {
     );
     say!("  rmse          {}   (per step)", figure(claims.rmse(schema.steps())));
     say!(
-        "  gap           proven within {} of the best possible (lower bound {}, numerically certified)",
+        "  gap           loss proven within {} of the best possible (lower bound {}, numerically certified)",
         percent(claims.gap()),
         figure(claims.lower_bound)
     );
@@ -56,7 +77,7 @@ pub fn program() -> &'static str {
     if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "antiphon" }
 }
 
-/// 0 for yes, 1 for no.
+/// 0 where all checks passed, 1 where one failed.
 pub fn answer(yes: bool) -> ExitCode {
     ExitCode::from(u8::from(!yes))
 }
@@ -70,58 +91,16 @@ pub fn quoted(word: &std::ffi::OsStr) -> String {
 
 /// See `say!`.
 pub fn line(text: std::fmt::Arguments<'_>) {
-    if writeln!(std::io::stdout(), "{text}").is_err() {
-        std::process::exit(141); // as a shell reports a broken pipe
-    }
-}
-
-/// An error in the words of the command line: a library argument that is a flag is named as the flag.
-pub fn explain(error: &anyhow::Error) -> String {
-    const FLAGS: [&str; 24] = [
-        "batch_size",
-        "clip_norm",
-        "delta",
-        "epochs",
-        "epsilon",
-        "gap",
-        "held_out",
-        "interval",
-        "learning_rate",
-        "learning_rates",
-        "max_iterations",
-        "max_participations",
-        "mechanism",
-        "memory",
-        "min_separation",
-        "momentum",
-        "noise_multiplier",
-        "params",
-        "sampling_rate",
-        "stamps",
-        "stddev",
-        "steps",
-        "steps_per_epoch",
-        "width",
-    ];
-    match error.downcast_ref::<Error>() {
-        Some(Error::Argument { argument, .. }) if FLAGS.contains(&argument.as_str()) => {
-            format!(
-                "--{}{}",
-                argument.replace('_', "-"),
-                error.to_string().trim_start_matches(argument.as_str())
-            )
+    match writeln!(std::io::stdout(), "{text}") {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+            std::process::exit(141); // as a shell reports a broken pipe
         }
-        _ => error.to_string(),
+        Err(error) => {
+            eprintln!("antiphon: standard output: {error}");
+            std::process::exit(crate::failure::REFUSED.into());
+        }
     }
-}
-
-/// 1: the answer is no. 2: bad input. 130: interrupted, as shells have it.
-pub fn exit_status(error: &anyhow::Error) -> ExitCode {
-    ExitCode::from(match error.downcast_ref::<Error>() {
-        Some(Error::NoConvergence { .. } | Error::Numerical(_)) => 1,
-        Some(Error::Interrupted) => 130,
-        _ => 2,
-    })
 }
 
 /// A figure with thousands separated, to about seven significant digits.
@@ -152,12 +131,24 @@ pub fn short_bound(x: f64, upper: bool) -> String {
     bound_to(6, x, upper)
 }
 
+/// A figure that was given, as it was given; rounded up where it has more than seven significant digits, which an ε or a δ
+/// that is stated may be.
+pub fn given(x: f64) -> String {
+    let [plain, scientific] = [format!("{x}"), format!("{x:e}")];
+    let mantissa = scientific.split('e').next().unwrap_or_default();
+    if mantissa.chars().filter(char::is_ascii_digit).count() > 7 {
+        return bound_to(7, x, true);
+    }
+    if (1e-3..1e7).contains(&x) { plain } else { scientific }
+}
+
 fn bound_to(digits: i32, x: f64, upper: bool) -> String {
     if !(x.is_finite() && x > 0.0) {
         return format!("{x}");
     }
     let exponent = x.log10().floor() as i32;
-    let scientific = !(1e-6..1e9).contains(&x);
+    // Whole numbers of more digits than that would show digits that nobody asked for.
+    let scientific = !(1e-6..10f64.powi(digits + 1).min(1e9)).contains(&x);
     // The decimals that are printed, and the last place of what is.
     let (decimals, last) = match scientific {
         true => (digits - 1, exponent - digits + 1),
@@ -170,12 +161,18 @@ fn bound_to(digits: i32, x: f64, upper: bool) -> String {
     let text = print(x);
     let printed: f64 = text.parse().unwrap_or(x);
     let unit = 10f64.powi(last);
-    match upper {
+    let mut text = match upper {
         true if printed < x => print(x + unit),
         // Rounding errors of the figure itself are not shown: 1 − 2e-16 is 1.
         false if printed > x * (1.0 + 1e-14) => print(x - unit),
         _ => text,
+    };
+    // 9.999999 may have become 10.00000, with a zero more than there are to be digits.
+    let shown = text.trim_start_matches(['0', '.']).chars().filter(char::is_ascii_digit).count();
+    if !scientific && shown > digits as usize && text.contains('.') && text.ends_with('0') {
+        text.pop();
     }
+    text
 }
 
 /// Text in lines of at most so many characters, broken at spaces.
@@ -198,7 +195,7 @@ pub fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let power = bytes.max(1).ilog2() / 10;
     match power {
-        0 => format!("{bytes} bytes"),
+        0 => antiphon::text::counted(bytes as usize, "byte"),
         _ => format!("{:.1} {}", bytes as f64 / (1u64 << (10 * power)) as f64, units[power as usize]),
     }
 }
@@ -235,7 +232,7 @@ mod tests {
         assert_eq!(figure(1e-9), "1.000000e-9");
         assert_eq!(bound(1.0000000001, true), "1.000000001");
         assert_eq!(bound(1.0000000004, false), "1.000000000");
-        assert_eq!(bound(1.0 - f64::EPSILON, false), "1.0000000000");
+        assert_eq!(bound(1.0 - f64::EPSILON, false), "1.000000000");
         assert_eq!(bound(0.99999999996, false), "0.9999999999");
         assert_eq!(bound(1e-12, true), "1.000000000e-12");
         assert_eq!(bound(0.5, true), "0.5000000000");
@@ -246,7 +243,17 @@ mod tests {
         assert_eq!((short_bound(8.0, true), short_bound(8.0, false)), ("8.00000".into(), "8.00000".into()));
         assert_eq!(short_bound(1.2345612e-9, true), "1.23457e-9");
         assert_eq!(short_bound(1.23456712e12, true), "1.23457e12");
-        assert_eq!(short_bound(12_345_678.2, true), "12345679");
+        assert_eq!(short_bound(12_345_678.2, true), "1.23457e7");
+        assert_eq!(short_bound(1_234_567.2, true), "1234568");
+        // At most seven significant digits, never below.
+        for (x, text) in
+            [(8.0, "8"), (0.5, "0.5"), (1e-6, "1e-6"), (8.123456789, "8.123457"), (1.0 / 3.0, "0.3333334")]
+        {
+            assert_eq!(given(x), text);
+            assert!(given(x).parse::<f64>().unwrap() >= x);
+        }
+        assert_eq!((given(9.99999961), short_bound(0.9999996, true)), ("10.00000".into(), "1.00000".into()));
+        assert_eq!((given(123456789.0), given(1e300)), ("1.234568e8".into(), "1e300".into()));
         for exponent in -12..15 {
             for x in [1.2345649, 9.9999951, 2.5, 9.999994999].map(|m| m * 10f64.powi(exponent)) {
                 let parsed = |upper| short_bound(x, upper).parse::<f64>().unwrap();
@@ -257,8 +264,8 @@ mod tests {
         assert_eq!(wrapped("one two  three", 7), ["one two", "three"]);
         assert_eq!(wrapped("ε ≤ 17 indivisible", 6), ["ε ≤ 17", "indivisible"]);
         assert_eq!(
-            (size(0), size(1023), size(1536)),
-            ("0 bytes".into(), "1023 bytes".into(), "1.5 KiB".into())
+            (size(1), size(1023), size(1536)),
+            ("1 byte".into(), "1023 bytes".into(), "1.5 KiB".into())
         );
         assert_eq!((size(3 << 30), size(u64::MAX)), ("3.0 GiB".into(), "16.0 EiB".into()));
         assert_eq!(percent(6.61e-4), "0.067%");

@@ -2,7 +2,7 @@
 
 use crate::args::{bytes, count};
 use crate::compare::{RunArgs, as_json, print};
-use crate::output::{answer, bound, percent, print_json, program, size};
+use crate::output::{answer, bound, given, percent, print_json, program, size, width, wrapped};
 use antiphon::accounting::gaussian;
 use antiphon::mechanism::Family;
 use antiphon::plan::{Candidate, Choice, Comparison, Needs, Recommendation, recommend};
@@ -10,20 +10,24 @@ use clap::Args;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Recommend a mechanism for one training run, and say how to make it
+/// Recommend a mechanism for one training run, and print the command that makes it
 ///
-/// As `compare`, for a model of so many parameters and a limit on memory: the mechanism with the least error that fits,
-/// one sentence why, and the command that makes it. With --epsilon and --delta also the noise multiplier.
+/// Compares all mechanisms as `antiphon compare` does, for a model with a given number of parameters
+/// and a limit on memory. Recommends the mechanism with the least error whose noise fits into the
+/// memory, gives the reason, and prints the command that makes it. With --epsilon and --delta also
+/// the noise multiplier.
 ///
 /// Examples:
 ///   antiphon plan --epochs 20 --steps-per-epoch 100 --params 1e6
-///   antiphon plan --epochs 20 --steps-per-epoch 100 --params 1e9 --memory 8GiB --epsilon 8 --delta 1e-6
+///   antiphon plan --epochs 20 --steps-per-epoch 100 --params 1e9 --memory 8GiB \
+///     --epsilon 8 --delta 1e-6
+///   antiphon plan --epochs 20 --steps-per-epoch 500 --params 1e6 --without single-epoch
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Plan {
     #[command(flatten)]
     run: RunArgs,
-    /// Parameters of the model (1e6 is a million)
+    /// Number of parameters of the model (1e6 is a million)
     #[arg(long, value_name = "D", value_parser = count, help_heading = "Model and privacy")]
     params: u64,
     /// Memory for noise while training, in bytes or with a unit: 800MB, 8GiB (default: no limit)
@@ -83,12 +87,13 @@ impl Plan {
             return Ok(answer(true));
         }
         print(&schema, &workload, &comparison, Some(self.params));
-        say!("{reason}");
+        wrapped(&reason, width().unwrap_or(usize::MAX)).iter().for_each(|line| say!("{line}"));
         if let (Some(epsilon), Some(delta), Some(z), Some(noise)) =
             (self.epsilon, self.delta, multiplier, noise)
         {
             say!(
-                "For ε = {epsilon} at δ = {delta:e}: noise multiplier {}, error {noise:.4} per iterate and",
+                "For ε = {} at δ = {delta:e}: noise multiplier {}, error {noise:.4} per iterate and",
+                given(epsilon),
                 bound(z, true)
             );
             say!("parameter, in units of the clip norm (the sum of the clipped gradients, not their mean).");
@@ -99,7 +104,7 @@ impl Plan {
                 say!("  {command}");
             }
             None => say!(
-                "There are no mechanism files for minimum separation: its certificate would be too large."
+                "There are no mechanism files for minimum separation: no certificate of the optimum exists for it."
             ),
         }
         Ok(answer(true))
@@ -132,7 +137,7 @@ impl Plan {
                 chosen.title()
             ),
             Some(better) => format!(
-                "{} has the least loss of those that can be used here{distance}{gain}; {takes}; {} ({:.2} times its error) {}.",
+                "{} has the least loss of those that fit{distance}{gain}; {takes}; {} ({:.2} times its error) {}.",
                 chosen.title(),
                 better.title(),
                 better.rmse / chosen.rmse,

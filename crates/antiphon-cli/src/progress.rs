@@ -2,6 +2,7 @@
 
 use antiphon::optimize::{Phase, Progress};
 use antiphon::plan::Comparing;
+use antiphon::text::counted;
 use antiphon_train::data::fetch::Fetching;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::Arc;
@@ -32,6 +33,8 @@ impl Watch {
         // The bar runs in the logarithm of the gap, from 1 down to the goal.
         let bar = ProgressBar::new(1000);
         bar.set_style(ProgressStyle::with_template("{bar:30} {msg} [{elapsed}]")?);
+        // The time goes on where one step takes long.
+        bar.enable_steady_tick(Duration::from_millis(500));
         Ok(Watch { bar, stopped, goal: gap.min(0.5).ln() })
     }
 
@@ -55,15 +58,17 @@ impl Watch {
     /// An observer for comparisons: the bar counts mechanisms.
     pub fn observe_comparison(&self, comparing: &Comparing<'_>) -> bool {
         let (done, all) = comparing.done;
-        self.bar.set_position((1000 * done / all.max(1)) as u64);
+        let (place, of) = comparing.tried;
+        let part = place as f64 / of.max(1) as f64;
+        self.bar.set_position((1000.0 * (done as f64 + part) / all.max(1) as f64) as u64);
         let optimizing = comparing
             .optimizing
             .map_or(String::new(), |progress| format!(", optimizing, iteration {}", progress.iteration));
         self.bar.set_message(format!(
-            "{} of {all}: {}, stamps {}{optimizing}",
+            "{} of {all}: {}, {}{optimizing}",
             done + 1,
             comparing.choice.name(),
-            comparing.stamps
+            counted(comparing.stamps, "stamp")
         ));
         !self.stopped()
     }

@@ -14,10 +14,11 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The sensitivity of any matrix under any participation schema
+/// Compute the sensitivity of a matrix under a participation schema
 ///
-/// The largest change of C·G in the Frobenius norm when one example, with contributions of norm at most one, is zeroed
-/// out. Vector contributions: `exact` means that an upper and a lower bound agree to 1e-8.
+/// The sensitivity is the largest change of C·G in the Frobenius norm when the contributions of one
+/// example, vectors of norm at most one, are set to zero (zero-out). `exact` means that an upper and
+/// a lower bound agree to 1e-8.
 ///
 /// Examples:
 ///   antiphon sensitivity C.npy --epochs 3 --steps-per-epoch 20
@@ -26,14 +27,14 @@ use std::process::ExitCode;
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct SensitivityCommand {
-    /// An encoder C as .npy or .npz, or a mechanism file
+    /// An encoder matrix C as .npy or .npz, or a mechanism file
     file: PathBuf,
     #[command(flatten)]
     schema: SchemaArgs,
     /// The matrix is X = CᵀC, not C
     #[arg(long)]
     gram: bool,
-    /// Also by every method of the paper that applies, and what each of them is worth
+    /// Also show what every method of the paper that applies gives, and whether it is exact or a bound
     #[arg(long)]
     all_methods: bool,
 }
@@ -60,7 +61,7 @@ impl SensitivityCommand {
             match found.kind() {
                 Kind::Exact => say!("  sensitivity   {} (exact)", bound(upper, true)),
                 _ => say!(
-                    "  sensitivity   between {} and {}; use the upper one",
+                    "  sensitivity   between {} and {}; use the upper bound",
                     bound(lower, false),
                     bound(upper, true)
                 ),

@@ -13,28 +13,29 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Derive again everything that a mechanism file claims, or examine a foreign matrix
+/// Derive every claim of a mechanism file again, or evaluate an encoder matrix of another package
 ///
-/// A mechanism file (.safetensors) is checked against its own numbers: the sensitivity of the stored matrix, its loss,
-/// and the lower bound that the certificate proves. No stored figure is believed.
+/// Of a mechanism file (.safetensors) the sensitivity, the loss and the lower bound on all losses are
+/// computed again from the stored matrix and the stored certificate, and compared with the claims in
+/// the file. No stored figure is trusted.
 ///
-/// A mechanism from a formula (`antiphon make`) has no matrix in its file and is derived from its definition: as explicit
-/// matrices up to 2,000 steps, by the fast forms beyond.
+/// The file of a mechanism from a formula (`antiphon make`) has no matrix; the mechanism is derived
+/// from its definition, with explicit matrices up to 2,000 steps and with fast algorithms beyond.
 ///
-/// A foreign encoder C (.npy or .npz) needs to be told the participation and the workload:
+/// An encoder matrix C (.npy or .npz) needs a participation schema and a workload:
 ///   antiphon verify C.npy --epochs 20 --steps-per-epoch 100
 ///
-/// Exit status: 0 everything holds, 1 something does not, 2 bad input.
+/// Exit status 1: a claim of the file does not hold, or the matrix is no usable encoder.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Verify {
-    /// A mechanism file, or an encoder C as .npy or .npz
+    /// A mechanism file, or an encoder matrix C as .npy or .npz
     file: PathBuf,
     #[command(flatten)]
     schema: SchemaArgs,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// How exactly to find the optimum that a foreign matrix is compared with
+    /// Relative accuracy of the lower bound on all losses that an encoder matrix is compared with
     #[arg(long, default_value_t = 1e-4, value_name = "GAP", allow_negative_numbers = true)]
     gap: f64,
 }
@@ -49,7 +50,8 @@ impl Verify {
     fn own(&self) -> anyhow::Result<Examined> {
         if self.schema.any() || self.workload.any() {
             return Err(Error::Unsupported(
-                "a mechanism file says itself which participation and workload it is for: leave those flags out".into(),
+                "a mechanism file contains its participation schema and its workload: leave these flags out"
+                    .into(),
             )
             .into());
         }
@@ -140,7 +142,7 @@ impl Examined {
             "{}",
             match (report.ok(), self.id.is_some()) {
                 (true, true) => "Verified: every claim of the file holds.",
-                (true, false) => "Usable: account for privacy with the upper end of the sensitivity.",
+                (true, false) => "Usable. For privacy use the upper bound on the sensitivity.",
                 (false, true) => "NOT verified.",
                 (false, false) => "NOT usable as it is.",
             }

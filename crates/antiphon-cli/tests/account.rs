@@ -29,7 +29,8 @@ fn epsilon_of_a_sampled_run() {
     assert_eq!(value["event"]["events"][0]["event"]["kind"], "poisson-sampled");
     assert!(value["rho"].is_null() && value["epsilon_from_zcdp"].is_null());
     let text = statement(&value);
-    for part in ["add-or-remove", "really be Poisson sampled", "hyper-parameters", "upper end", "was checked"]
+    for part in
+        ["add-or-remove", "really be Poisson sampled", "hyper-parameters", "upper bound", "was checked"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -55,6 +56,7 @@ fn the_third_is_found_from_the_other_two() {
     let delta = number(&value, "delta_upper");
     assert!(delta <= 1e-6 * (1.0 + 1e-9) && delta > 0.999e-6 && number(&value, "delta_lower") <= delta);
     assert!(value["delta"].is_null() && number(&value, "epsilon") == 8.0);
+    assert_eq!(number(&value, "epsilon_upper"), 8.0, "there whatever is asked");
     // T full batches take √T times the noise.
     let value = json(folder.path(), "account --epsilon 8 --delta 1e-6 --compositions 100 --json", 0);
     assert!((number(&value, "noise_multiplier") / (10.0 * z) - 1.0).abs() < 1e-8);
@@ -74,7 +76,7 @@ fn replacing_takes_twice_the_noise() {
     assert_eq!(number(&one, "noise_multiplier"), 2.0 * number(&out, "noise_multiplier"));
     assert_eq!(one["event"]["noise_multiplier"], one["noise_multiplier"], "as stated, not halved");
     assert_eq!((&one["epsilon_upper"], &one["rho"]), (&out["epsilon_upper"], &out["rho"]));
-    assert!(statement(&one).contains("half of it is what was accounted for"));
+    assert!(statement(&one).contains("half of it was used for this figure"));
 }
 
 #[test]
@@ -83,11 +85,50 @@ fn printed_figures_are_on_the_safe_side() {
     let output = antiphon(folder().path(), line).success().get_output().stdout.clone();
     let text = String::from_utf8(output).unwrap();
     // ε = 8.840530288 (mpmath 1.3.0): up, and down for the lower end. ρ = 1.38888…, μ = 1.66666….
-    for part in ["8.84054", "lower end is 8.84053)", "ρ = 1.38889", "μ = 1.66667", "δ = 1e-6", "one user"]
+    for part in ["8.84054", "lower bound is 8.84053)", "ρ = 1.38889", "μ = 1.66667", "δ = 1e-6", "one user"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+}
+
+#[test]
+fn a_large_delta_is_warned_of_everywhere() {
+    let folder = folder();
+    let all = |line: &str| {
+        let output = antiphon(folder.path(), line).success().get_output().clone();
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap().replace('\n', " "))
+    };
+    // Given, and found: 0.0178 is δ at ε = 3 and z = 0.7 or so.
+    for (line, shown) in [
+        ("account --noise-multiplier 1 --delta 0.01", "δ = 0.0100000"),
+        ("account --epsilon 2 --delta 0.0011", "δ = 0.00110000"),
+        ("account --noise-multiplier 0.7 --epsilon 2", "δ = 0."),
+    ] {
+        let [stdout, stderr] = all(line);
+        let warning = format!("WARNING: {shown}");
+        assert!(stderr.contains(&warning), "{line}: {stderr}");
+        assert!(stdout.contains(&warning) && stdout.contains("Privacy statement"), "{line}: {stdout}");
+        let value = json(folder.path(), &format!("{line} --json"), 0);
+        assert!(statement(&value).contains(&warning), "{value}");
+        assert!(value["warnings"][0].as_str().unwrap().contains(&warning), "{value}");
+    }
+    let [stdout, stderr] = all("account --noise-multiplier 1 --delta 1e-3");
+    assert!(!stdout.contains("WARNING") && stderr.is_empty(), "{stdout} {stderr}");
+    let value = json(folder.path(), "account --noise-multiplier 1 --delta 1e-3 --json", 0);
+    assert_eq!(value["warnings"], serde_json::json!([]));
+}
+
+#[test]
+fn a_given_epsilon_is_printed_to_seven_digits_and_never_below() {
+    let [e, printed] = ["2.718281828459045", "2.718282"];
+    for line in
+        [format!("account --epsilon {e} --delta 1e-5"), format!("account --noise-multiplier 2 --epsilon {e}")]
+    {
+        let output = antiphon(folder().path(), &line).success().get_output().stdout.clone();
+        let text = String::from_utf8(output).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&format!("ε = {printed} ")) && !text.contains("2.7182818"), "{text}");
+    }
 }
 
 #[test]
@@ -162,6 +203,20 @@ fn the_table_of_noise_multipliers_is_reproduced() {
 }
 
 #[test]
+fn counts_may_have_exponents_and_agree_with_their_nouns() {
+    let folder = folder();
+    let run = "account --noise-multiplier 10 --delta 1e-6 --json";
+    let [one, other] = ["1e2", "100"].map(|t| json(folder.path(), &format!("{run} --compositions {t}"), 0));
+    assert_eq!(one, other);
+    let made =
+        "make tree-online --epochs 1e0 --steps-per-epoch 1e1 --stamps 2e0 --output m.safetensors --json";
+    assert_eq!(json(folder.path(), made, 0)["steps"], 10);
+    let text =
+        statement(&json(folder.path(), "account m.safetensors --noise-multiplier 1 --delta 1e-6 --json", 0));
+    assert!(text.contains("at most 1 step."), "{text}");
+}
+
+#[test]
 fn wrong_input_is_named() {
     let folder = folder();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -174,7 +229,7 @@ fn wrong_input_is_named() {
     for (line, expected) in [
         (
             "--noise-multiplier 1",
-            "--delta in (0, 1), and the third is found; got --noise-multiplier 1. --delta has no default",
+            "--delta in (0, 1): the third is computed; got --noise-multiplier 1. --delta has no default",
         ),
         ("--epsilon 8", "got --epsilon 8. --delta has no default"),
         ("--delta 1e-6", "give two of --noise-multiplier in [1e-6, 1e12] (or --event), --epsilon in (0, ∞)"),
@@ -200,7 +255,10 @@ fn wrong_input_is_named() {
             "--sampling-rate must be in (0, 1], got 1.5",
         ),
         ("--epsilon 8 --delta 1e-6 --sampling-rate 0", "--sampling-rate must be in (0, 1], got 0"),
-        ("--noise-multiplier 1 --delta 1e-6 --compositions 0", "0 is not in 1..=1000000000"),
+        (
+            "--noise-multiplier 1 --delta 1e-6 --compositions 0",
+            "--compositions must be in 1..=1000000000, got 0",
+        ),
         ("--noise-multiplier 1 --delta 1e-6 --width 2", "--width must be in [1e-6, 1], got 2"),
         (
             "--noise-multiplier 1 --delta 1e-6 --width 0 --sampling-rate 0.1",

@@ -158,6 +158,12 @@ fn bad_input_is_named_with_range_and_value() {
     std::fs::write(folder.path().join("gap.json"), "[[0, 2], [1, 9]]").unwrap();
     std::fs::write(folder.path().join("rates.txt"), "1 0.5 -1 1 1 1").unwrap();
     std::fs::write(folder.path().join("junk.safetensors"), "not a mechanism").unwrap();
+    std::fs::write(folder.path().join("short.txt"), "hello").unwrap();
+    std::fs::write(folder.path().join("long.txt"), "one line of text\n".repeat(1000)).unwrap();
+    std::fs::write(folder.path().join("zeros.bin"), [0; 100]).unwrap();
+    let other = r#"{"__metadata__":{"format":"pt","format_version":"1"}}"#;
+    let bytes = [&(other.len() as u64).to_le_bytes()[..], other.as_bytes()].concat();
+    std::fs::write(folder.path().join("other.safetensors"), bytes).unwrap();
     for (line, expected) in [
         ("optimize --epochs 0 --steps-per-epoch 2", "--epochs must be in 1..=268435456, got 0"),
         ("optimize --steps 10 --steps-per-epoch 11", "--steps-per-epoch must be in 1..=10, got 11"),
@@ -176,20 +182,23 @@ fn bad_input_is_named_with_range_and_value() {
         ("optimize --epochs 3 --steps-per-epoch 2 --threads 0", "--threads must be in 1..=1024, got 0"),
         ("optimize --epochs 3 --steps-per-epoch 2 --momentum -0.1", "--momentum must be in [0, 1), got -0.1"),
         ("optimize --epochs 3 --steps-per-epoch 4 --implicit --gap 1e-8", "--gap must be in [1e-6, 1]"),
-        (
-            "optimize --epochs 3 --steps-per-epoch 2 --output missing/m.safetensors",
-            "its folder does not exist",
-        ),
         ("optimize --epochs 3 --steps-per-epoch 2 --output . --force", "is a folder"),
         ("optimize --epochs 3 --steps-per-epoch 2 --output /dev/null --force", "is not a regular file"),
         ("optimize --epochs 3 --steps-per-epoch 2 --output m.npy", "antiphon export"),
         ("make fft --epochs 3 --steps-per-epoch 2 --stamps 7", "--stamps must be in 1..=6, got 7"),
         ("make fft --epochs 3 --steps-per-epoch 2 --gap 2", "--gap must be in [1e-6, 1], got 2"),
-        ("make fft --steps 9 --min-separation 3 --max-participations 2", "exponentially many"),
+        (
+            "make fft --steps 9 --min-separation 3 --max-participations 2",
+            "no mechanism file can be made for minimum separation",
+        ),
         ("make fft --epochs 3 --steps-per-epoch 2 --output m.npy", "antiphon export"),
         ("make wavelet --epochs 3 --steps-per-epoch 2", "invalid value 'wavelet'"),
         ("verify missing.safetensors", "missing.safetensors"),
-        ("verify junk.safetensors", "junk.safetensors"),
+        ("verify short.txt", "short.txt: not a mechanism file"),
+        ("verify long.txt", "long.txt: not a mechanism file"),
+        ("verify zeros.bin", "zeros.bin: not a mechanism file"),
+        ("verify other.safetensors", "other.safetensors: not a mechanism file"),
+        ("verify junk.safetensors", "junk.safetensors: not a mechanism file"),
         ("sensitivity missing.npy --epochs 2 --steps-per-epoch 2", "missing.npy"),
     ] {
         let text = message(folder.path(), line, 2);

@@ -69,6 +69,25 @@ fn a_plan_recommends_what_fits_and_its_command_works() {
 }
 
 #[test]
+fn candidates_can_be_left_out() {
+    let folder = folder();
+    let run = "--epochs 4e0 --steps-per-epoch 16 --params 100 --without single-epoch,fft";
+    let value = json(folder.path(), &format!("plan {run} --json"), 0);
+    let names: Vec<&str> =
+        value["mechanisms"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
+    assert!(names.len() == 5 && !names.contains(&"single-epoch") && !names.contains(&"fft"), "{names:?}");
+    let left_out = value["left_out"].as_array().unwrap();
+    assert!(left_out.len() == 2 && left_out.iter().all(|c| c["reason"] == "as asked (--without)"), "{value}");
+    assert_eq!(value["recommended"]["name"], "optimal");
+    // Without the optimum, the best of the rest, and nothing is said about the best possible.
+    let line = "plan --epochs 4 --steps-per-epoch 16 --params 100 --without optimal,single-epoch";
+    let table = text(folder.path(), line);
+    assert!(table.contains("No lower bound on the loss was computed"), "{table}");
+    assert!(table.contains("Not compared: optimal, as asked (--without)."), "{table}");
+    assert!(table.contains("antiphon make fft-optimal") && !table.contains("least possible"), "{table}");
+}
+
+#[test]
 fn the_loss_table_and_the_figures_are_reproduced() {
     let folder = folder();
     let value = json(folder.path(), "reproduce losses --json", 0);
@@ -105,7 +124,18 @@ fn wrong_input_is_named() {
             "reproduce losses --output pictures".into(),
             "--output must be left out with losses, which is a table, got pictures",
         ),
-        ("compare --epochs 4".into(), "say who takes part when"),
+        (format!("plan {run} --params 10 --without wavelet"), "must be one of identity, tree-online"),
+        (
+            format!(
+                "compare {run} --without identity,tree-online,tree-optimal,fft,fft-optimal,single-epoch,optimal"
+            ),
+            "--without must be a list that leaves at least one candidate",
+        ),
+        (format!("compare {run} --stamps 1.5"), "a whole number in 0..=1e15, such as 100 or 1e2, got 1.5"),
+        (
+            "compare --epochs 4".into(),
+            "the participation schema is missing or incomplete: give --epochs K --steps-per-epoch B",
+        ),
     ] {
         let found = message(folder.path(), &line, 2);
         assert!(found.contains(expected), "{line}: {found}");

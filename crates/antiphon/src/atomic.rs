@@ -19,7 +19,9 @@ pub fn check(path: &Path, replace: bool) -> Result<()> {
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if folder.is_some_and(|folder| !folder.is_dir()) {
-        return refuse("its folder does not exist");
+        // Not `NotFound`, which is what a missing input is.
+        let source = io::Error::new(io::ErrorKind::NotADirectory, "its folder does not exist");
+        return Err(Error::Io { path: path.into(), source });
     }
     Ok(())
 }

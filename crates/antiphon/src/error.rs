@@ -3,6 +3,7 @@
 //! A message about an argument names the argument, its allowed range and the
 //! value it had. A message about a failure carries the evidence.
 
+use crate::text::counted;
 use std::path::PathBuf;
 
 /// What can go wrong.
@@ -23,7 +24,7 @@ pub enum Error {
     Unsupported(String),
     /// The optimizer stopped before the requested gap.
     #[error(
-        "the gap reached is {gap:.3e}, above the requested {target:.3e}, after {iterations} iterations{hint}"
+        "the gap reached is {gap:.3e}, above the requested {target:.3e}, after {}{hint}", counted(*iterations, "iteration")
     )]
     NoConvergence {
         /// The certified gap at the end.

@@ -44,6 +44,7 @@ pub mod plan;
 pub mod schema;
 pub mod sensitivity;
 pub mod tensors;
+pub mod text;
 pub mod verify;
 pub mod workload;
 

@@ -165,5 +165,14 @@ fn certificate(
     if !(1e-6..=1.0).contains(&gap) {
         return Err(Error::argument("gap", "in [1e-6, 1]", gap));
     }
+    if matches!(schema, Schema::MinSeparation { .. }) {
+        return Err(Error::Unsupported(
+            "no mechanism file can be made for minimum separation: it contains a certificate of the optimum, which exists \
+             for fixed epoch order (--epochs or --steps with --steps-per-epoch) and for --patterns only. `antiphon compare` \
+             and `antiphon plan` evaluate all mechanisms under minimum separation; `antiphon sensitivity FILE \
+             --min-separation B` gives the sensitivity that a mechanism file for as many steps has under it"
+                .into(),
+        ));
+    }
     optimize::certificate(schema, workload, gap, observer)
 }

@@ -11,12 +11,15 @@ use crate::mechanism::{
 use crate::optimize::{self, MAX_DENSE_STEPS, Params, Progress};
 use crate::schema::Schema;
 use crate::sensitivity::Kind;
+use crate::text::counted;
 use crate::verify;
 use crate::workload::Workload;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Why a candidate is not there that was not wanted.
+const AS_ASKED: &str = "as asked (--without)";
 /// Losses that agree to this are the same.
 const TIE: f64 = 1e-9;
 
@@ -32,6 +35,13 @@ pub enum Choice {
 }
 
 impl Choice {
+    /// The one with this name.
+    pub fn named(name: &str) -> Result<Choice> {
+        let names = || Choice::all().into_iter().map(Choice::name).collect::<Vec<_>>().join(", ");
+        let found = Choice::all().into_iter().find(|choice| choice.name() == name);
+        found.ok_or_else(|| Error::argument("a candidate", format!("one of {}", names()), name))
+    }
+
     /// All of them, from the simplest to the best.
     pub fn all() -> Vec<Choice> {
         let structured = Family::ALL.into_iter().map(Choice::Structured);
@@ -55,17 +65,19 @@ impl Serialize for Choice {
 }
 
 /// How to compare.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct CompareParams {
     /// The certified gap to which optima are found.
     pub gap: f64,
     /// This number of stamps for all mechanisms that can be stamped, or the best one for each.
     pub stamps: Option<usize>,
+    /// These are left out. Without [`Choice::Optimal`] there is no lower bound either: it comes from the same work.
+    pub without: Vec<Choice>,
 }
 
 impl Default for CompareParams {
     fn default() -> Self {
-        CompareParams { gap: 1e-3, stamps: None }
+        CompareParams { gap: 1e-3, stamps: None, without: Vec::new() }
     }
 }
 
@@ -155,6 +167,8 @@ pub struct Comparing<'a> {
     pub stamps: usize,
     /// How many mechanisms are done, of how many.
     pub done: (usize, usize),
+    /// How many numbers of stamps are done for this one, of how many.
+    pub tried: (usize, usize),
     /// The optimizer's own progress, while it runs.
     pub optimizing: Option<&'a Progress>,
 }
@@ -171,8 +185,8 @@ pub fn compare(
 ) -> Result<Comparison> {
     let n = schema.steps();
     if workload.steps() != n {
-        let allowed = format!("for {n} steps, as the schema is");
-        return Err(Error::argument("the workload", allowed, format!("{} steps", workload.steps())));
+        let allowed = format!("for {}, as the schema is", counted(n, "step"));
+        return Err(Error::argument("the workload", allowed, counted(workload.steps(), "step")));
     }
     let counts = match params.stamps {
         Some(stamps) if !(1..=n).contains(&stamps) => {
@@ -181,8 +195,15 @@ pub fn compare(
         Some(stamps) => vec![stamps],
         None => stamp_counts(n),
     };
-    let choices = Choice::all();
-    let mut comparison = Comparison { lower_bound: None, candidates: Vec::new(), left_out: Vec::new() };
+    let (unwanted, choices): (Vec<Choice>, Vec<Choice>) =
+        Choice::all().into_iter().partition(|choice| params.without.contains(choice));
+    if choices.is_empty() {
+        let names: Vec<&str> = unwanted.into_iter().map(Choice::name).collect();
+        let allowed = "a list that leaves at least one candidate";
+        return Err(Error::argument("without", allowed, names.join(",")));
+    }
+    let left_out = unwanted.into_iter().map(|choice| (choice, AS_ASKED.into())).collect();
+    let mut comparison = Comparison { lower_bound: None, candidates: Vec::new(), left_out };
     // The optimum first: the others are measured by it.
     for (done, choice) in choices.iter().rev().enumerate() {
         let search = Search {
@@ -208,7 +229,7 @@ pub fn compare(
             Err(error) => return Err(error),
         }
         if *choice == Choice::Optimal && comparison.lower_bound.is_none() {
-            let observe = |progress: &Progress| search.report(1, Some(progress));
+            let observe = |progress: &Progress| search.report(1, (0, 1), Some(progress));
             comparison.lower_bound = match verify::optimum(schema, workload, params.gap, &observe) {
                 Ok(bound) => Some(bound.value),
                 Err(error) if concerns_one(&error) => None,
@@ -256,8 +277,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn report(&self, stamps: usize, optimizing: Option<&Progress>) -> bool {
-        (self.observer)(&Comparing { choice: self.choice, stamps, done: self.done, optimizing })
+    fn report(&self, stamps: usize, tried: (usize, usize), optimizing: Option<&Progress>) -> bool {
+        (self.observer)(&Comparing { choice: self.choice, stamps, done: self.done, tried, optimizing })
     }
 
     /// The number of stamps with the least loss.
@@ -269,11 +290,13 @@ impl Search<'_> {
         let longest = |stamps: usize| n.div_ceil(stamps);
         let feasible =
             |stamps: &&usize| self.choice != Choice::SingleEpoch || longest(**stamps) <= MAX_DENSE_STEPS;
-        for stamps in counts.iter().filter(feasible) {
-            if !self.report(*stamps, None) {
+        let counts: Vec<&usize> = counts.iter().filter(feasible).collect();
+        for (place, stamps) in counts.iter().enumerate() {
+            let tried = (place, counts.len());
+            if !self.report(**stamps, tried, None) {
                 return Err(Error::Interrupted);
             }
-            let stamped = self.stamped(*stamps);
+            let stamped = self.stamped(**stamps, tried);
             let evaluation = match stamped.and_then(|stamped| evaluate(&stamped, self.schema, self.workload))
             {
                 Ok(evaluation) => evaluation,
@@ -284,18 +307,18 @@ impl Search<'_> {
                 Err(error) => return Err(error),
             };
             if best.as_ref().is_none_or(|(_, best)| evaluation.loss() < best.loss() * (1.0 - TIE)) {
-                best = Some((*stamps, evaluation));
+                best = Some((**stamps, evaluation));
             }
         }
         let (stamps, evaluation) = best.ok_or(failed)?;
         Ok(Candidate::new(self.choice, stamps, evaluation, start))
     }
 
-    fn stamped(&self, stamps: usize) -> Result<Stamped> {
+    fn stamped(&self, stamps: usize, tried: (usize, usize)) -> Result<Stamped> {
         Stamped::new(self.schema.steps(), stamps, |length| match self.choice {
             Choice::Structured(family) => family.factorization(length),
             _ => {
-                let observe = |progress: &Progress| self.report(stamps, Some(progress));
+                let observe = |progress: &Progress| self.report(stamps, tried, Some(progress));
                 let noising = make::single_epoch_stamp(length, self.workload, self.gap, &observe)?;
                 Ok(Arc::new(DenseFactorization::new(noising)?))
             }
@@ -307,7 +330,7 @@ impl Search<'_> {
         let start = Instant::now();
         let params =
             Params { gap: self.gap, implicit: self.schema.steps() > MAX_DENSE_STEPS, ..Params::default() };
-        let observe = |progress: &Progress| self.report(1, Some(progress));
+        let observe = |progress: &Progress| self.report(1, (0, 1), Some(progress));
         let mechanism = optimize::optimize(self.schema, self.workload, &params, &observe)?.mechanism;
         let claims = mechanism.claims;
         let candidate = match mechanism.noise {
@@ -368,7 +391,8 @@ pub fn recommend(comparison: &Comparison, needs: &Needs) -> Result<Recommendatio
         Some(chosen) => Ok(Recommendation { chosen, better: (chosen > 0).then_some(0) }),
         None => {
             let least = candidates.iter().filter_map(bytes).min().unwrap_or(u64::MAX);
-            let allowed = format!("at least {least} bytes: one row of noise for {} parameters", needs.params);
+            let parameters = counted(needs.params as usize, "parameter");
+            let allowed = format!("at least {least} bytes: one row of noise for {parameters}");
             Err(Error::argument("memory", allowed, most))
         }
     }

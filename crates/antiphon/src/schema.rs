@@ -6,6 +6,7 @@
 //! raises the sensitivity.
 
 use crate::error::{Error, Result};
+use crate::text::counted;
 use serde::{Deserialize, Serialize};
 
 /// Largest number of steps any schema accepts; far beyond what can be computed, but no overflow below it.
@@ -198,25 +199,36 @@ impl Schema {
 
     /// The schema in words, for people.
     pub fn describe(&self) -> String {
+        let of = |n: &usize| counted(*n, "step");
         match self {
             Schema::FixedOrder { steps, steps_per_epoch, max_participations: k } => {
                 if *k == 1 && steps == steps_per_epoch {
-                    format!("{steps} steps, each example at most once")
+                    format!("{}, each example at most once", of(steps))
                 } else if self.residues().is_some() && steps % steps_per_epoch == 0 {
                     format!(
-                        "{k} epochs of {steps_per_epoch} steps ({steps} steps), same order in every epoch"
+                        "{} of {} ({}), same order in every epoch",
+                        counted(*k, "epoch"),
+                        of(steps_per_epoch),
+                        of(steps)
                     )
                 } else {
+                    let often = counted(*k, "participation");
                     format!(
-                        "{steps} steps, an example returns every {steps_per_epoch} steps, at most {k} times"
+                        "{}, an example returns every {}, at most {often}",
+                        of(steps),
+                        of(steps_per_epoch)
                     )
                 }
             }
             Schema::MinSeparation { steps, min_separation, max_participations } => format!(
-                "{steps} steps, an example returns after {min_separation} steps at the earliest, at most {max_participations} times"
+                "{}, an example returns after {} at the earliest, at most {}",
+                of(steps),
+                of(min_separation),
+                counted(*max_participations, "participation")
             ),
             Schema::Patterns { steps, patterns } => {
-                format!("{steps} steps, {} participation patterns from a list", patterns.len())
+                let listed = counted(patterns.len(), "participation pattern");
+                format!("{}, {listed} from a list", of(steps))
             }
         }
     }
@@ -263,6 +275,28 @@ mod tests {
         assert!(Schema::patterns(3, vec![vec![0, 2], vec![1]]).unwrap().is_partition());
         assert!(!Schema::patterns(3, vec![vec![0, 2], vec![1, 2]]).unwrap().is_partition());
         assert!(!Schema::patterns(3, vec![vec![0], vec![1]]).unwrap().is_partition());
+    }
+
+    #[test]
+    fn counts_agree_with_their_nouns() {
+        let described = |schema: Result<Schema>| schema.unwrap().describe();
+        assert_eq!(described(Schema::single(1)), "1 step, each example at most once");
+        assert_eq!(
+            described(Schema::epochs(2, 1)),
+            "2 epochs of 1 step (2 steps), same order in every epoch"
+        );
+        assert_eq!(
+            described(Schema::fixed_order_at_most(5, 1, 1)),
+            "5 steps, an example returns every 1 step, at most 1 participation"
+        );
+        assert_eq!(
+            described(Schema::min_separation(3, 1, 2)),
+            "3 steps, an example returns after 1 step at the earliest, at most 2 participations"
+        );
+        assert_eq!(
+            described(Schema::patterns(1, vec![vec![0]])),
+            "1 step, 1 participation pattern from a list"
+        );
     }
 
     #[test]

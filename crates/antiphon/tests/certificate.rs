@@ -364,7 +364,9 @@ fn bound_by_resolvents(mechanism: &Mechanism) -> f64 {
     let c: f64 = factors
         .iter()
         .zip(&patterns)
-        .map(|(l, steps)| l.chunks(steps.len()).map(|row| row.iter().map(|x| x * x).sum()).fold(0.0, f64::max))
+        .map(|(l, steps)| {
+            l.chunks(steps.len()).map(|row| row.iter().map(|x| x * x).sum()).fold(0.0, f64::max)
+        })
         .sum();
     let dual = BlockDual { scales: vec![1.0; patterns.len()], patterns, factors };
     let mut resolvent = Resolvent::new(&mechanism.schema, &mechanism.workload).unwrap();

@@ -465,7 +465,8 @@ fn steeply_rising_rates_are_left_to_the_dense_route() {
 fn the_scale_of_the_workload_changes_the_loss_and_nothing_else() {
     let schema = Schema::fixed_order(24, 6).unwrap();
     let a = Workload::training(24, 0.9, None).unwrap().matrix();
-    let solve = |workload: Workload| optimize(&schema, &workload, &Params::default(), &|_| true).unwrap().mechanism;
+    let solve =
+        |workload: Workload| optimize(&schema, &workload, &Params::default(), &|_| true).unwrap().mechanism;
     let plain = solve(Workload::dense(a.clone()).unwrap());
     for exponent in [-332, -50, 50, 332] {
         let scale = 2f64.powi(exponent); // up to 1e±100

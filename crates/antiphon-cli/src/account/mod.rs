@@ -3,7 +3,7 @@
 mod show;
 mod statement;
 
-use crate::args::{only, read_text};
+use crate::args::{only, read_text, whole};
 use crate::output::{answer, print_json};
 use crate::progress::busy;
 use crate::verify::Examined;
@@ -19,27 +19,28 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Account for privacy: ε, δ or the noise multiplier of a run, and a statement to go with it
+/// Compute ε, δ or the noise multiplier of a run, with a privacy statement
 ///
-/// Give two of --noise-multiplier (or --event), --epsilon and --delta; the third is found. ε and δ
-/// come as brackets: be private with the upper end. A noise multiplier is the smallest for which
-/// the upper end is within the target. All figures are rounded toward caution.
+/// Give two of --noise-multiplier (or --event), --epsilon and --delta; the third is computed. ε and δ
+/// are computed as brackets, a lower and an upper bound: the upper bound is the privacy guarantee.
+/// The noise multiplier is the smallest one for which the upper bound is within the target. All
+/// figures are rounded so that they overstate the privacy loss and never understate it.
 ///
 /// Three kinds of run:
-///   matrix mechanism   one Gaussian, whatever the number of its steps. This is meant where
-///                      nothing else is said. With a mechanism FILE the file is verified first:
-///                      no statement rests on what a file claims.
-///   DP-GD              --compositions T: T steps on all data
-///   DP-SGD             --sampling-rate Q --compositions T: T steps on Poisson samples, in which
-///                      each example is with probability Q, by a fresh coin in every step. Fixed
-///                      batches and shuffled epochs are not Poisson samples.
+///   matrix mechanism   one Gaussian mechanism, however many steps. This is the default. With a
+///                      mechanism FILE, the file is verified first, and its sensitivity is derived
+///                      again.
+///   DP-GD              --compositions T: T steps, each on all data
+///   DP-SGD             --sampling-rate Q --compositions T: T steps on Poisson samples. Each example
+///                      is in a sample with probability Q, independently in every step. Batches of
+///                      a fixed size and shuffled epochs are NOT Poisson samples.
 ///
-/// The noise multiplier is the noise's standard deviation over the sensitivity under zero-out. It
-/// keeps that meaning with --adjacency replace-one, where the sensitivity doubles: there it counts
-/// half, and the one that is found is twice as large. The `event` of --json is the run as it was
-/// stated, before that.
+/// The noise multiplier is the standard deviation of the noise divided by the sensitivity under
+/// zero-out, also with --adjacency replace-one. There the sensitivity is twice as large: a given
+/// noise multiplier counts half, and one that is computed is twice as large. The `event` in the JSON
+/// output has the noise multiplier under zero-out.
 ///
-/// Any other run is an event in JSON:
+/// Any other run is given as an event in JSON:
 ///   {"kind":"gaussian","noise_multiplier":0.6}
 ///   {"kind":"poisson-sampled","sampling_rate":0.01,"noise_multiplier":1.0}
 ///   {"kind":"composed","events":[{"event":{...},"count":2052},{"event":{...},"count":1}]}
@@ -47,47 +48,42 @@ use std::process::ExitCode;
 /// Examples:
 ///   antiphon account --epsilon 8 --delta 1e-6
 ///   antiphon account mechanism.safetensors --noise-multiplier 0.6 --delta 1e-6
-///   antiphon account --noise-multiplier 0.4 --sampling-rate 0.003 --compositions 2052 --delta 1e-6
+///   antiphon account --noise-multiplier 0.4 --sampling-rate 0.003 --compositions 2052 \
+///     --delta 1e-6
 ///   antiphon account --event event.json --epsilon 2 --unit user
 ///
-/// Exit status: 0 done, 1 the file does not hold what it claims, 2 bad input.
+/// Exit status 1: a claim of the file does not hold; then there is no privacy statement.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Account {
     /// A mechanism file; it is verified first
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Noise standard deviation over sensitivity, in [1e-6, 1e12]
+    /// Standard deviation of the noise divided by the sensitivity, in [1e-6, 1e12]
     #[arg(long, value_name = "Z", allow_negative_numbers = true, help_heading = "Two of these")]
     noise_multiplier: Option<f64>,
     /// The ε of (ε, δ)-differential privacy
     #[arg(long, value_name = "E", allow_negative_numbers = true, help_heading = "Two of these")]
     epsilon: Option<f64>,
-    /// The δ of (ε, δ)-differential privacy, in (0, 1); no default. Well below one over the number of examples
+    /// The δ of (ε, δ)-differential privacy, in (0, 1); no default. Choose it well below one over the number of examples
     #[arg(long, value_name = "D", allow_negative_numbers = true, help_heading = "Two of these")]
     delta: Option<f64>,
-    /// A run as a JSON event, instead of a noise multiplier; - reads standard input
+    /// The run as an event in a JSON file, instead of a noise multiplier; - reads standard input
     #[arg(long, value_name = "FILE", help_heading = "Two of these")]
     event: Option<PathBuf>,
-    /// DP-SGD: the probability with which an example is in a Poisson sample, in (0, 1]
+    /// DP-SGD: the probability that an example is in a Poisson sample, in (0, 1]
     #[arg(long, value_name = "Q", allow_negative_numbers = true, help_heading = "Run")]
     sampling_rate: Option<f64>,
-    /// Steps of DP-SGD, or of DP-GD without --sampling-rate (default: 1)
-    #[arg(
-        long,
-        value_name = "T",
-        value_parser = clap::value_parser!(u64).range(1..=MAX_COUNT),
-        allow_negative_numbers = true,
-        help_heading = "Run"
-    )]
-    compositions: Option<u64>,
-    /// Which data sets are neighbours
-    #[arg(long, value_enum, default_value_t = Relation::ZeroOut, help_heading = "Meaning")]
+    /// Number of steps of DP-SGD, or of DP-GD without --sampling-rate (default: 1)
+    #[arg(long, value_name = "T", value_parser = whole, allow_negative_numbers = true, help_heading = "Run")]
+    compositions: Option<usize>,
+    /// Which data sets are neighbouring
+    #[arg(long, value_enum, default_value_t = Relation::ZeroOut, help_heading = "Privacy unit")]
     adjacency: Relation,
-    /// Whose privacy it is: what one unit contributes to a step must be clipped as a whole
-    #[arg(long, value_enum, default_value_t = Unit::Example, help_heading = "Meaning")]
+    /// The unit of privacy: the contribution of one unit to a step must be clipped as a whole
+    #[arg(long, value_enum, default_value_t = Unit::Example, help_heading = "Privacy unit")]
     unit: Unit,
-    /// How wide the bracket of ε may be, relative to ε or absolutely, whichever is more: in [1e-6, 1]
+    /// Maximum width of the bracket of ε, relative to ε where ε is above one, absolute otherwise: in [1e-6, 1]
     #[arg(
         long,
         default_value_t = 1e-3,
@@ -103,7 +99,7 @@ pub struct Account {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Relation {
-    /// The contributions of one unit are set to zero; with Poisson sampling, one unit is added or removed
+    /// The contributions of one unit are set to zero; with Poisson sampling: one unit is added or removed
     ZeroOut,
     /// One unit is replaced by another, which doubles the sensitivity; not with Poisson sampling
     ReplaceOne,
@@ -163,8 +159,11 @@ impl Account {
             && !examined.report.ok()
         {
             examined.show(path, json)?;
-            eprintln!("antiphon: no privacy statement is made for a file that is not verified");
+            eprintln!("antiphon: the file does not verify: no privacy statement");
             return Ok(answer(false));
+        }
+        if let Some(warning) = accounted.warning() {
+            eprintln!("antiphon: {warning}");
         }
         if json {
             print_json(&accounted.json(examined.map(|(examined, _)| examined))?)?;
@@ -190,7 +189,7 @@ impl Account {
         let tried_gaussian = tried.as_gaussian().map_err(|error| self.in_event(error))?;
         adjacency.apply(&tried)?;
         if let (Some(_), Some(h)) = (tried_gaussian, self.interval) {
-            let allowed = "left out where nothing is sampled: a formula has no grid";
+            let allowed = "left out where nothing is sampled: no grid is used";
             return Err(Error::argument("--interval", allowed, h));
         }
         let (event, noise_multiplier, seen) = match (stated, &question) {
@@ -244,12 +243,12 @@ impl Account {
         let no_default = match self.delta {
             Some(_) => "",
             None => {
-                ". --delta has no default: take it well below one over the number of examples or users, such as 1e-6"
+                ". --delta has no default: choose it well below one over the number of examples or users, such as 1e-6"
             }
         };
         Error::Unsupported(format!(
-            "give two of --noise-multiplier in [1e-6, 1e12] (or --event), --epsilon in (0, ∞) and --delta in (0, 1), and \
-             the third is found; got {given}{no_default}"
+            "give two of --noise-multiplier in [1e-6, 1e12] (or --event), --epsilon in (0, ∞) and --delta in (0, 1): \
+             the third is computed; got {given}{no_default}"
         ))
     }
 
@@ -267,7 +266,11 @@ impl Account {
                 &[rate, compositions],
             )?;
         }
-        Ok(match (self.sampling_rate, self.compositions) {
+        let compositions = self.compositions.map(|count| count as u64);
+        if let Some(count) = compositions.filter(|count| !(1..=MAX_COUNT).contains(count)) {
+            return Err(Error::argument("--compositions", format!("in 1..={MAX_COUNT}"), count));
+        }
+        Ok(match (self.sampling_rate, compositions) {
             (Some(sampling_rate), steps) => Run::Sampled { sampling_rate, steps: steps.unwrap_or(1) },
             (None, Some(steps)) => Run::FullBatch { steps },
             (None, None) => Run::Matrix,

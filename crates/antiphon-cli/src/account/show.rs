@@ -1,7 +1,7 @@
 //! What was found, as JSON and for people.
 
 use super::{Accounted, Question};
-use crate::output::{bound, short_bound, wrapped};
+use crate::output::{bound, given, short_bound, text_width, wrapped};
 use crate::verify::Examined;
 use antiphon::accounting::{Bracket, zcdp};
 use antiphon::error::Result;
@@ -33,6 +33,7 @@ impl Accounted {
         match self.question {
             Question::Delta { epsilon } => {
                 value["epsilon"] = epsilon.into();
+                value["epsilon_upper"] = epsilon.into();
                 value["delta_upper"] = delta.upper.into();
                 value["delta_lower"] = delta.lower.into();
             }
@@ -58,6 +59,7 @@ impl Accounted {
             value["sensitivity"] = examined.report.sensitivity.upper.into();
             value["noise_standard_deviation"] = self.standard_deviation(examined).into();
         }
+        value["warnings"] = self.warning().into_iter().collect::<Vec<_>>().into();
         value["statement"] = self.statement(examined).into();
         Ok(value)
     }
@@ -80,7 +82,7 @@ impl Accounted {
         if let Some((examined, path)) = examined {
             examined.print_about(path);
             let sensitivity = bound(examined.report.sensitivity.upper, true);
-            say!("  sensitivity   {sensitivity} (upper bound, derived from the file and not taken from it)");
+            say!("  sensitivity   {sensitivity} (upper bound, computed again from the matrix in the file)");
             if let Some(deviation) = self.standard_deviation(examined) {
                 say!(
                     "  noise         standard deviation {} times the clip norm, for every number in Z",
@@ -88,22 +90,22 @@ impl Accounted {
                 );
             }
         } else {
-            wrapped(&self.described_event(), 100).iter().for_each(|line| say!("{line}"));
+            wrapped(&self.described_event(), text_width()).iter().for_each(|line| say!("{line}"));
         }
         let found = |bracket: &Bracket| {
             let [upper, lower] = [short_bound(bracket.upper, true), short_bound(bracket.lower, false)];
-            format!("{upper}   (upper end of a bracket; the lower end is {lower})")
+            format!("{upper}   (upper bound; the lower bound is {lower})")
         };
         if let Some(z) = self.printed_multiplier() {
             let found = matches!(self.question, Question::NoiseMultiplier { .. });
             say!(
                 "  multiplier    {z}{}",
-                if found { "   (the smallest that is enough, rounded up)" } else { "" }
+                if found { "   (the smallest that is sufficient, rounded up)" } else { "" }
             );
         }
         match self.question {
             Question::Delta { epsilon } => {
-                say!("  epsilon       {epsilon}");
+                say!("  epsilon       {}", given(epsilon));
                 say!("  delta         {}", found(&self.delta));
             }
             Question::Epsilon { delta } | Question::NoiseMultiplier { delta, .. } => {
@@ -111,12 +113,13 @@ impl Accounted {
                 say!("  delta         {delta:e}");
             }
         }
-        if self.epsilon.upper - self.epsilon.lower > self.width * self.epsilon.lower.max(1.0) {
-            say!("                The bracket is wider than --width asks for: no finer grid fits here.");
+        let sampled = self.gaussian.is_none();
+        if sampled && self.epsilon.upper - self.epsilon.lower > self.width * self.epsilon.lower.max(1.0) {
+            say!("                The bracket is wider than --width: no finer grid is possible here.");
         }
         if let Some((rho, mu, implied)) = self.concentrated()? {
             let implied = implied.map_or(String::new(), |epsilon| {
-                format!("   (which alone gives ε = {})", short_bound(epsilon, true))
+                format!("   (ε from ρ alone: {})", short_bound(epsilon, true))
             });
             say!("  zCDP          ρ = {}{implied}", short_bound(rho, true));
             say!("  GDP           μ = {}", short_bound(mu, true));
@@ -124,7 +127,7 @@ impl Accounted {
         say!("");
         say!("Privacy statement");
         for sentence in self.statement(examined.map(|(examined, _)| examined)) {
-            wrapped(&sentence, 100).iter().for_each(|line| say!("  {line}"));
+            wrapped(&sentence, text_width() - 2).iter().for_each(|line| say!("  {line}"));
         }
         Ok(())
     }

@@ -2,32 +2,48 @@
 //! for the appendix of a paper.
 
 use super::{Accounted, Question, Unit};
-use crate::output::{bound, short_bound};
+use crate::output::{bound, given, short_bound};
 use crate::verify::Examined;
 use antiphon::accounting::{Adjacency, Bracket, Event};
 use antiphon::schema::Schema;
+use antiphon::text::counted;
 
 impl Accounted {
     /// All of it, in the order in which it is read.
     pub fn statement(&self, examined: Option<&Examined>) -> Vec<String> {
-        let mut sentences = vec![self.guarantee(), self.unit_of_privacy(), self.relation()];
+        let mut sentences = vec![self.guarantee()];
+        sentences.extend(self.warning());
+        sentences.extend([self.unit_of_privacy(), self.relation()]);
         match examined {
             Some(examined) => sentences.extend(self.of_file(examined)),
             None => sentences.extend(self.of_description()),
         }
         sentences.push(
-            "Not accounted for: hyper-parameters that were tuned on the private data, and any other use of these data."
+            "Not covered: hyper-parameters that were tuned on the private data, and any other use of these data."
                 .into(),
         );
-        sentences.push(format!("Accounted for by antiphon {}.", env!("CARGO_PKG_VERSION")));
+        sentences.push(format!("Computed by antiphon {}.", env!("CARGO_PKG_VERSION")));
         sentences
+    }
+
+    /// Where δ is too large to mean anything.
+    pub fn warning(&self) -> Option<String> {
+        let delta = self.delta.upper;
+        (delta > LARGE_DELTA).then(|| {
+            format!(
+                "WARNING: δ = {} is above {LARGE_DELTA:e}. A mechanism that publishes the whole data set with probability δ, and \
+                 nothing otherwise, is (0, δ)-differentially private: choose δ well below one over the number of \
+                 examples or users.",
+                short_bound(delta, true)
+            )
+        })
     }
 
     fn guarantee(&self) -> String {
         let Accounted { epsilon, delta, .. } = self;
         let upper_end = |name: &str, bracket: &Bracket| {
             format!(
-                "This {name} is the upper end of a bracket: the exact value is between {} and {}.",
+                "This {name} is an upper bound: the exact value is between {} and {}.",
                 short_bound(bracket.lower, false),
                 short_bound(bracket.upper, true)
             )
@@ -40,15 +56,16 @@ impl Accounted {
                 upper_end("ε", epsilon)
             ),
             Question::Delta { epsilon } => format!(
-                "The run is {private} with ε = {epsilon} and δ = {}. {}",
+                "The run is {private} with ε = {} and δ = {}. {}",
+                given(epsilon),
                 short_bound(delta.upper, true),
                 upper_end("δ", delta)
             ),
             Question::NoiseMultiplier { epsilon: target, delta } => format!(
-                "With a noise multiplier of {} or more the run is {private} with ε = {target} and δ = {delta:e}. This is the \
-                 smallest one, rounded up, for which the upper end of the bracket of ε is within the target; the lower \
-                 end is {}.",
+                "With a noise multiplier of {} or more the run is {private} with ε = {} and δ = {delta:e}. This is the \
+                 smallest one, rounded up, for which the upper bound on ε is within the target; the lower bound on ε is {}.",
                 self.printed_multiplier().unwrap_or_default(),
+                given(target),
                 short_bound(epsilon.lower, false)
             ),
         }
@@ -57,12 +74,12 @@ impl Accounted {
     fn unit_of_privacy(&self) -> String {
         match self.unit {
             Unit::Example => {
-                "The unit of privacy is one example, a single record: its gradient is clipped before it is added to the \
-                 others."
+                "The unit of privacy is one example, a single record: its gradient must be clipped before it is added to \
+                 the others."
             }
             Unit::User => {
-                "The unit of privacy is one user with all records: what one user contributes to a step is clipped as a \
-                 whole."
+                "The unit of privacy is one user with all records: the contribution of one user to a step must be clipped \
+                 as a whole."
             }
         }
         .into()
@@ -81,8 +98,8 @@ impl Accounted {
             ),
             (Adjacency::ReplaceOne, _) => format!(
                 "Neighbouring data sets differ in one {unit}, which is replaced by another (replace-one). That doubles the \
-                 sensitivity. The noise multiplier is stated relative to the sensitivity under zero-out, and half of it \
-                 is what was accounted for."
+                 sensitivity. The noise multiplier is stated relative to the sensitivity under zero-out; half of it was \
+                 used for this figure."
             ),
         }
     }
@@ -100,15 +117,16 @@ impl Accounted {
         let mut sentences = vec![
             format!(
                 "The run is one Gaussian mechanism with correlated noise ({} mechanism, id {id}): {}; one {unit} takes \
-                 part in at most {} steps.",
+                 part in at most {}.",
                 examined.kind,
                 examined.schema.describe(),
-                examined.schema.max_participations(),
+                counted(examined.schema.max_participations(), "step"),
             ),
             self.order(&examined.schema),
             format!(
-                "The noise multiplier is the noise's standard deviation over the sensitivity of the whole run, which was \
-                 derived from the file and is at most {sensitivity} for contributions of clip norm one.{deviation}"
+                "The noise multiplier is the standard deviation of the noise divided by the sensitivity of the whole run. \
+                 The sensitivity was computed again from the file and is at most {sensitivity} for a clip norm of \
+                 one.{deviation}"
             ),
         ];
         if examined.kind == "implicit" {
@@ -133,11 +151,13 @@ impl Accounted {
                 format!("Every {unit} may take part in every step.")
             }
             Schema::FixedOrder { steps_per_epoch, .. } => format!(
-                "The order of the data is fixed across epochs: one {unit} returns every {steps_per_epoch} \
-                 steps. Data that are shuffled again between epochs are not covered."
+                "The order of the data is fixed across epochs: one {unit} returns every {}. Data that are shuffled again \
+                 between epochs are not covered.",
+                counted(*steps_per_epoch, "step")
             ),
             Schema::MinSeparation { min_separation, .. } => {
-                format!("Between two steps of one {unit} there are at least {min_separation} steps.")
+                let apart = counted(*min_separation, "step");
+                format!("Two participations of one {unit} are at least {apart} apart.")
             }
             Schema::Patterns { .. } => format!(
                 "The order of the data is fixed: all steps of one {unit} belong to one of the listed participation patterns."
@@ -147,21 +167,22 @@ impl Accounted {
 
     fn of_description(&self) -> Vec<String> {
         let mut sentences = vec![format!(
-            "The run is {}: as its user described it; nothing of this was checked.",
+            "The run is {}. This is the description that was given on the command line; nothing of it was checked.",
             self.described_event()
         )];
         let sampled = self.gaussian.is_none();
         if sampled {
             sentences.push(format!(
-                "The data must really be Poisson sampled: in every sampled step a fresh, independent coin decides for every \
-                 {} whether it takes part. Batches of a fixed size and epochs over shuffled data are not Poisson \
-                 samples, and this figure does not hold for them.",
+                "The data must really be Poisson sampled: in every sampled step each {} takes part with the sampling rate as \
+                 its probability, independently of all others and of all other steps. Batches of a fixed size and \
+                 epochs over shuffled data are not Poisson samples, and this figure does not hold for them.",
                 self.unit_name()
             ));
         }
         sentences.push(
-            "The noise multiplier is the standard deviation of the noise over the sensitivity. That is the clip norm for a \
-             step of DP-SGD or DP-GD, and for a matrix mechanism the proven sensitivity of the whole run."
+            "The noise multiplier is the standard deviation of the noise divided by the sensitivity. The sensitivity is the \
+             clip norm for a step of DP-SGD or DP-GD, and for a matrix mechanism the proven sensitivity of the whole run \
+             times the clip norm."
                 .into(),
         );
         // A matrix mechanism is one Gaussian; steps of DP-GD are several.
@@ -196,5 +217,8 @@ impl Accounted {
         }
     }
 }
+
+/// A δ above this is warned of.
+const LARGE_DELTA: f64 = 1e-3;
 
 const NO_AMPLIFICATION: &str = "No amplification by sampling or shuffling is claimed.";

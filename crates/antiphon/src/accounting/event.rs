@@ -9,6 +9,7 @@
 //! ```
 
 use crate::error::{Error, Result};
+use crate::text::counted;
 use libm::{expm1, log1p};
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +102,7 @@ impl Event {
                 };
                 // Nobody reads more than a few.
                 let mut parts: Vec<String> = events.iter().take(4).map(describe).collect();
-                parts.extend((events.len() > 4).then(|| format!("{} more events", events.len() - 4)));
+                parts.extend((events.len() > 4).then(|| counted(events.len() - 4, "more event")));
                 parts.join(", and ")
             }
         }
@@ -130,6 +131,12 @@ impl Flat {
     /// The noise multiplier of the one Gaussian that stands for all that are not sampled, rounded down.
     pub fn gaussian_multiplier(&self) -> f64 {
         rounded_multiplier(self.squared_mu, self.terms)
+    }
+
+    /// The same rounded up, for lower ends. A term is too large by 8 + 2 units of 2⁻⁵² at most and the sum of all by half a
+    /// unit per term; the root halves that. Root, quotient and product here cost half a unit each.
+    pub fn gaussian_multiplier_above(&self) -> f64 {
+        1.0 / self.squared_mu.sqrt() * (1.0 + (8 + self.terms) as f64 * f64::EPSILON)
     }
 
     /// The probability that an example is ever looked at, rounded up: without that, both data sets look the same.

@@ -4,7 +4,7 @@
 //! whole stream is in the noise multiplier. So its privacy is a closed formula ([`gaussian`]), and no composition is
 //! needed. DP-SGD on Poisson samples needs one ([`pld`]), and its answers are brackets.
 //!
-//! Every figure is rounded toward caution: the upper end of a bracket is the one to be private with.
+//! Every figure is rounded toward caution: the upper end of a bracket is the privacy guarantee.
 //!
 //! | file | room |
 //! |---|---|
@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 pub struct Bracket {
     /// Not above the truth.
     pub lower: f64,
-    /// Not below the truth: the one to be private with.
+    /// Not below the truth: the privacy guarantee.
     pub upper: f64,
 }
 
@@ -83,7 +83,7 @@ pub fn epsilon(event: &Event, delta: f64, params: &Params) -> Result<Bracket> {
     params.check()?;
     let flat = event.flat()?;
     if flat.sampled.is_empty() {
-        return gaussian_epsilon(flat.gaussian_multiplier(), delta);
+        return gaussian_epsilon(&flat, delta);
     }
     gaussian::probability("delta", delta)?;
     if delta >= flat.ever_sampled() {
@@ -103,26 +103,25 @@ pub fn delta(event: &Event, epsilon: f64, params: &Params) -> Result<Bracket> {
     let flat = event.flat()?;
     gaussian::positive("epsilon", epsilon)?;
     if flat.sampled.is_empty() {
-        return gaussian_delta(flat.gaussian_multiplier(), epsilon);
+        return gaussian_delta(&flat, epsilon);
     }
     let most = gaussian::delta(flat.unsampled_multiplier(), epsilon).unwrap_or(1.0);
     pld::delta(&flat, epsilon, most, params)
 }
 
-/// ε of one Gaussian. What [`gaussian::epsilon`] can be too large by, and then some: its search ends within 1e-12; δ is
-/// rounded up by 1e-10 at most, and by 1e-7 where the noise multiplier is large; a = εz − 1/(2z) is rounded.
-fn gaussian_epsilon(z: f64, delta: f64) -> Result<Bracket> {
-    let upper = gaussian::epsilon(z, delta)?;
-    let slack = 1e-9 * upper + if z > 1e3 { 1e-6 } else { 1e-9 } / z + 1e-13 / z / z;
-    Ok(Bracket { lower: (upper - slack).max(0.0), upper })
+/// ε of the one Gaussian that unsampled events are. Its noise multiplier is rounded down for the upper end and up for the
+/// lower one, and so is everything after that.
+fn gaussian_epsilon(flat: &event::Flat, delta: f64) -> Result<Bracket> {
+    let upper = gaussian::epsilon(flat.gaussian_multiplier(), delta)?;
+    let lower = gaussian::epsilon_lower(flat.gaussian_multiplier_above(), delta)?;
+    Ok(Bracket { lower, upper })
 }
 
 /// δ of one Gaussian, likewise.
-fn gaussian_delta(z: f64, epsilon: f64) -> Result<Bracket> {
-    let upper = gaussian::delta(z, epsilon)?;
-    let (ratio, half) = (epsilon * z, 0.5 / z);
-    let slack = 2e-7 + 16.0 * f64::EPSILON * (ratio + half) * ((ratio - half).abs() + 2.0);
-    Ok(Bracket { lower: upper * (1.0 - slack).max(0.0), upper })
+fn gaussian_delta(flat: &event::Flat, epsilon: f64) -> Result<Bracket> {
+    let upper = gaussian::delta(flat.gaussian_multiplier(), epsilon)?;
+    let lower = gaussian::delta_lower(flat.gaussian_multiplier_above(), epsilon)?;
+    Ok(Bracket { lower, upper })
 }
 
 #[cfg(test)]

@@ -96,6 +96,8 @@ fn an_event_says_what_it_is() {
     assert!(
         both.describe().starts_with("a Gaussian mechanism of noise multiplier 0.5, and 2 times (2052 times")
     );
+    let five = vec![repeated(Event::gaussian(0.5), 1); 5];
+    assert!(Event::Composed { events: five }.describe().ends_with("0.5, and 1 more event"));
     assert!(Event::gaussian(-1.0).as_gaussian().is_err());
 }
 
@@ -116,7 +118,7 @@ fn bad_events_are_refused_by_name() {
     assert!(serde_json::from_str::<Event>(r#"{"kind":"gaussian","noise_multiplier":1,"x":2}"#).is_err());
 }
 
-/// What a review found: each of these was refused, wrong or without end.
+/// Each of these was once refused, wrong or without end.
 mod regressions {
     use super::*;
     use calibrate::{Run, noise_multiplier};

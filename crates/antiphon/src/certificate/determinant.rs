@@ -155,7 +155,8 @@ mod tests {
         let mut largest = 0.0f64;
         for i in 0..a.ncols() {
             for j in 0..=i {
-                let (x, y) = (dot(a.col_as_slice(i), a.col_as_slice(j)), dot(r.col_as_slice(i), r.col_as_slice(j)));
+                let (x, y) =
+                    (dot(a.col_as_slice(i), a.col_as_slice(j)), dot(r.col_as_slice(i), r.col_as_slice(j)));
                 let scale = 2.0 * norm(a, i) * norm(a, j);
                 if scale > 0.0 {
                     largest = largest.max(((x.0 - y.0) + (x.1 - y.1)).abs() / (scale * UNIT));
@@ -215,7 +216,10 @@ mod tests {
                 let exact: f64 = values.iter().map(|x| (node * x * x).ln_1p()).sum();
                 let bound = determinants.logarithms(node);
                 assert!(bound <= exact * (1.0 + 1e-13), "{epochs}×{b}, τ = {node:e}: {bound:e} > {exact:e}");
-                assert!(bound >= exact - 1e-9 * (1.0 + exact), "{epochs}×{b}, τ = {node:e}: {bound:e} < {exact:e}");
+                assert!(
+                    bound >= exact - 1e-9 * (1.0 + exact),
+                    "{epochs}×{b}, τ = {node:e}: {bound:e} < {exact:e}"
+                );
             }
         }
     }

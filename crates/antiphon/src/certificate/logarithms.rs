@@ -49,7 +49,8 @@ impl Logarithms {
             let weights = least_squares(&fit);
             let least = (0..logs.len()).min_by(|a, b| weights[*a].total_cmp(&weights[*b])).unwrap_or(0);
             if weights[least] > 0.0 {
-                let weights = weights.iter().zip(&logs).map(|(weight, log)| weight * (-0.5 * log).exp()).collect();
+                let weights =
+                    weights.iter().zip(&logs).map(|(weight, log)| weight * (-0.5 * log).exp()).collect();
                 return Ok(Logarithms { nodes: logs.iter().map(|log| log.exp()).collect(), weights });
             }
             logs.remove(least);
@@ -113,7 +114,10 @@ mod tests {
                     let s = start - 20.0 + (end - start + 40.0) * i as f64 / 5000.0;
                     let (value, slope) = rule.h(s);
                     assert!(value <= top, "{condition:e}, s = {s}: {value} > {top}");
-                    assert!(!(start..=end).contains(&s) || value > 1.0 - 4e-7, "{condition:e}, s = {s}: {value}");
+                    assert!(
+                        !(start..=end).contains(&s) || value > 1.0 - 4e-7,
+                        "{condition:e}, s = {s}: {value}"
+                    );
                     let difference = (rule.h(s + 1e-5).0 - rule.h(s - 1e-5).0) / 2e-5;
                     assert!((slope - difference).abs() < 1e-5, "{slope} {difference}");
                 }

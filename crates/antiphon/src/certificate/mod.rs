@@ -11,12 +11,12 @@ mod stacked;
 pub use determinant::Determinants;
 pub use stacked::Stacked;
 
-use logarithms::Logarithms;
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
 use crate::mechanism::Certificate;
 use crate::schema::Schema;
 use crate::workload::Workload;
+use logarithms::Logarithms;
 use rayon::prelude::*;
 
 /// Up to this many steps a comes from singular values.

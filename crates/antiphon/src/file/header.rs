@@ -110,7 +110,7 @@ impl Header {
         let preamble: Preamble = serde_json::from_str(text).map_err(|error| foreign(&error))?;
         let Format { format, format_version } = preamble.metadata;
         if format != FORMAT {
-            return Err(Error::argument("format", FORMAT, shown(&format)).into());
+            return Err(foreign(&Error::argument("format", FORMAT, shown(&format))));
         }
         if format_version != FORMAT_VERSION {
             let value = shown(&format_version);
@@ -203,8 +203,9 @@ pub fn length(bytes: &[u8], size: u64) -> Reading<usize> {
     };
     let length = u64::from_le_bytes(*first);
     if length > MAX_HEADER {
-        let allowed = format!("at most {MAX_HEADER} bytes");
-        return Err(Error::argument("the length of the header", allowed, length).into());
+        return refuse(format!(
+            "not a mechanism file: the length of the header must be at most {MAX_HEADER} bytes, got {length}"
+        ));
     }
     let rest = size.saturating_sub(8);
     if length > rest {

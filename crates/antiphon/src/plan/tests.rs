@@ -100,6 +100,34 @@ fn no_rates_make_a_mechanism_better_than_the_best() {
 }
 
 #[test]
+fn what_is_not_wanted_is_not_computed() {
+    let (schema, workload) = (Schema::epochs(4, 12).unwrap(), Workload::prefix_sum(48));
+    let without = |without: Vec<Choice>| CompareParams { without, ..CompareParams::default() };
+    let seen = std::cell::RefCell::new(Vec::new());
+    let observe = |comparing: &Comparing<'_>| {
+        let (place, of) = comparing.tried;
+        assert!(place < of && comparing.done.0 < comparing.done.1);
+        seen.borrow_mut().push(comparing.choice);
+        true
+    };
+    let two = vec![Choice::SingleEpoch, Choice::Structured(Family::Fft)];
+    let comparison = compare(&schema, &workload, &without(two.clone()), &observe).unwrap();
+    assert!(seen.borrow().iter().all(|choice| !two.contains(choice)) && !seen.borrow().is_empty());
+    assert_eq!(comparison.candidates.len(), Choice::all().len() - 2);
+    assert!(comparison.lower_bound.is_some() && comparison.left_out.len() == 2);
+    // Without the optimum there is no optimization at all, and no bound.
+    let slow = vec![Choice::Optimal, Choice::SingleEpoch];
+    let quick = |comparing: &Comparing<'_>| comparing.optimizing.is_none();
+    let comparison = compare(&schema, &workload, &without(slow), &quick).unwrap();
+    assert!(comparison.lower_bound.is_none() && comparison.candidates[0].over_optimum.is_none());
+    let error = compare(&schema, &workload, &without(Choice::all()), &|_| true).unwrap_err().to_string();
+    assert!(error.starts_with("without must be a list that leaves at least one candidate, got "), "{error}");
+    let error = Choice::named("wavelet").unwrap_err().to_string();
+    assert!(error.starts_with("a candidate must be one of identity, "), "{error}");
+    assert!(Choice::all().into_iter().all(|choice| Choice::named(choice.name()).unwrap() == choice));
+}
+
+#[test]
 fn an_observer_can_stop_it() {
     let schema = Schema::epochs(2, 8).unwrap();
     let stop = compare(&schema, &Workload::prefix_sum(16), &CompareParams::default(), &|_| false);

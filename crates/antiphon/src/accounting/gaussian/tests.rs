@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod lower;
+
 // Goldens by mpmath 1.4.1 with 60 digits, rounded to the nearest f64. The arguments are the f64 that are written.
 //
 //     def delta(z, e):
