@@ -208,7 +208,9 @@ impl Workload {
                 (vec![dense::squared_norm(&(a * m))], vec![dense::squared_norm(&(absolute(a) * absolute(m)))])
             }
         };
-        (squares.iter().sum::<f64>().sqrt(), absolute.iter().sum::<f64>().sqrt())
+        // Up: a square that underflows is below the smallest number, of which 2⁻¹⁰⁷⁴ is one.
+        let lost = self.steps() as f64 * m.ncols() as f64 * f64::from_bits(1);
+        ((squares.iter().sum::<f64>() + lost).sqrt(), (absolute.iter().sum::<f64>() + lost).sqrt())
     }
 
     /// The bands of A⁻¹ where it has few.
@@ -361,6 +363,16 @@ mod tests {
             Workload::training(n, 0.0, Some(rates.clone())).unwrap(),
             Workload::training(n, 0.95, Some(rates)).unwrap(),
         ]
+    }
+
+    #[test]
+    fn norms_of_tiny_products_are_not_understated() {
+        // Entries of 1.5e-162, whose squares are below the smallest number.
+        let n = 200;
+        let workload = Workload::training(n, 0.0, Some(vec![1e-8; n])).unwrap();
+        let m = dense::from_fn(n, n, |i, j| if i == j { 1.5e-154 } else { 0.0 });
+        let exact = 1.5e-162 * ((n * (n + 1)) as f64 / 2.0).sqrt();
+        assert!(workload.product_norm(&m) >= exact, "{:e}", workload.product_norm(&m));
     }
 
     #[test]

@@ -37,12 +37,12 @@ impl<'a> Determinants<'a> {
         let mut errors = vec![0.0; self.columns.len()];
         // Two levels of sums, whose rounding errors grow with the length of each.
         let mut sums = Vec::new();
-        let mut magnitudes = 0.0;
+        let (mut magnitudes, mut largest_group) = (0.0, 0);
         self.stacked.sweep(root, |columns, stack, r| {
             let unit = backward_error(r.nrows());
             let steps = columns.iter().copied().flatten();
             for (j, step) in steps.enumerate() {
-                errors[*step] += unit * norm(stack, j) + f64::MIN_POSITIVE * 1e10; // where squares underflow
+                errors[*step] += unit * (norm(stack, j) + 1e-150); // where squares underflow
             }
             let mut sum = 0.0;
             for (i, step) in columns[0].iter().enumerate() {
@@ -51,10 +51,11 @@ impl<'a> Determinants<'a> {
                 magnitudes += factor.abs() + rate.abs();
             }
             sums.push(sum);
+            largest_group = largest_group.max(columns[0].len());
         });
         let sum: f64 = sums.chunks(1000).map(|chunk| chunk.iter().sum::<f64>()).sum();
-        // A logarithm is within two units; the longest of the three sums decides.
-        let longest = self.columns.len() / sums.len().max(1) + 1000 + sums.len() / 1000 + 8;
+        // A logarithm is within two units, and a term goes through three sums.
+        let longest = largest_group + 1000 + sums.len() / 1000 + 8;
         let rounding = longest as f64 * UNIT * magnitudes;
         let theta = self.theta(&errors, root);
         let value = 2.0 * (sum - rounding - theta * (1.0 + 0.5 * theta));
@@ -62,7 +63,7 @@ impl<'a> Determinants<'a> {
         if value > 0.0 { value } else { 0.0 }
     }
 
-    /// About θ for a node, without a decomposition: every column of F takes part in two of them. It says whether rounding can decide what
+    /// About θ for a node, without a decomposition: all columns of F but those of the last group take part in two of them. It says whether rounding can decide what
     /// is computed from V⁻¹ + τU.
     pub fn conditioning(&self, node: f64) -> f64 {
         let root = node.sqrt();
@@ -110,7 +111,7 @@ fn inverse_norms(stacked: &Stacked<'_>) -> Vec<f64> {
             column[j] = 1.0 / factor[j * k + j].abs();
             for i in j + 1..k {
                 let sum: f64 = (j..i).map(|t| factor[i * k + t].abs() * column[t]).sum();
-                column[i] = sum / factor[i * k + i].abs();
+                column[i] = (sum + f64::MIN_POSITIVE) / factor[i * k + i].abs(); // where products underflow
             }
             let norm = UP * column.iter().map(|x| x * x).sum::<f64>().sqrt();
             // 0/0 in the column of a singular factor: no bound.

@@ -83,7 +83,10 @@ fn square_over(a: f64, certificate: &Certificate) -> f64 {
         c += largest * (1.0 + 2.0 * k as f64 * f64::EPSILON) + k as f64 * f64::MIN_POSITIVE;
     }
     c *= 1.0 + 2.0 * certificate.factors.len() as f64 * f64::EPSILON; // up
-    (a.max(0.0) * a.max(0.0)) / c * (1.0 - 8.0 * f64::EPSILON) // down
+    // Down. The root first: a² alone can overflow where a²/c does not. What is no number proves nothing.
+    let root = a.max(0.0) / c.sqrt();
+    let value = root * root * (1.0 - 16.0 * f64::EPSILON);
+    if value.is_finite() { value } else { 0.0 }
 }
 
 /// All factors side by side: the n×(Σ k_π) matrix L with U = LLᵀ. For disjoint patterns it is square.
@@ -128,5 +131,25 @@ mod tests {
         let usual = Certificate { factors: vec![vec![1.0], vec![2.0]] };
         let value = square_over(10.0, &usual);
         assert!(value <= 20.0 && value > 20.0 * (1.0 - 1e-13), "{value}"); // a dozen roundings of 2e-16
+    }
+
+    #[test]
+    fn factors_of_any_size_prove_the_same_bound() {
+        // a²/c does not depend on the scale of L, and for U = I it is (Σ singular values of A)²/n.
+        let schema = Schema::single(100).unwrap();
+        let workload = Workload::prefix_sum(100);
+        let values = dense::singular_values(&workload.matrix()).unwrap();
+        let exact = values.iter().sum::<f64>().powi(2) / 100.0;
+        for exponent in [-170, -150, 0, 140, 152, 200, 300] {
+            let certificate = Certificate { factors: vec![vec![10f64.powi(exponent)]; 100] };
+            for bound in [lower_bound, |s: &Schema, w: &Workload, c: &Certificate| {
+                let linear = lower_bound_in_linear_time(s, w, c);
+                Ok(linear.ok().flatten().unwrap_or(LowerBound { value: 0.0, method: "none" }))
+            }] {
+                let value = bound(&schema, &workload, &certificate).map_or(0.0, |bound| bound.value);
+                assert!((0.0..=exact).contains(&value), "1e{exponent}: {value:e}, exact {exact:e}");
+                assert!(exponent.abs() > 60 || value > 0.999 * exact, "1e{exponent}: {value:e}");
+            }
+        }
     }
 }

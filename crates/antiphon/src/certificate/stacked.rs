@@ -69,10 +69,10 @@ impl<'a> Stacked<'a> {
             let k = factor.len().isqrt();
             let l = dense::from_fn(k, k, |i, j| factor[i * k + j]);
             u = u.max(dense::squared_norm(&l)); // the trace of U_r
-            u_inverse = match dense::small_lower_inverse(&l) {
-                Ok(inverse) => u_inverse.max(dense::squared_norm(&inverse)),
-                Err(_) => f64::MAX.sqrt(), // a singular block: no interval, the quadrature will refuse it
-            };
+            // A block that is singular, or too close to it for numbers: no upper end. (`max` would drop a NaN.)
+            let norm =
+                dense::small_lower_inverse(&l).map_or(f64::INFINITY, |inverse| dense::squared_norm(&inverse));
+            u_inverse = u_inverse.max(if norm.is_nan() { f64::INFINITY } else { norm });
         }
         (1.0 / (1.01 * a * u), 1.01 * inverse * u_inverse)
     }
@@ -141,20 +141,24 @@ impl<'a> Stacked<'a> {
         norms
     }
 
-    /// tr(U·X) from the blocks X_r.
-    pub fn trace(&self, blocks: &[Matrix]) -> f64 {
-        let mut sum = 0.0;
+    /// tr(U·X) from the blocks X_r, and the same sum with absolute values, which rounding errors are relative to.
+    pub fn trace(&self, blocks: &[Matrix]) -> (f64, f64) {
+        let (mut sum, mut absolute) = (0.0, 0.0);
         for (factor, x) in self.certificate.factors.iter().zip(blocks) {
             let k = x.nrows();
             for j in 0..k {
                 // lᵀXl for column j of L_r.
                 for i in j..k {
-                    let row: f64 = (j..k).map(|t| x[(i, t)] * factor[t * k + j]).sum();
-                    sum += factor[i * k + j] * row;
+                    let left = factor[i * k + j];
+                    for t in j..k {
+                        let product = left * x[(i, t)] * factor[t * k + j];
+                        sum += product;
+                        absolute += product.abs();
+                    }
                 }
             }
         }
-        sum
+        (sum, absolute)
     }
 
     /// The blocks X_r of Σ w_j (V⁻¹ + τ_j U)⁻¹, one per residue.
@@ -290,5 +294,25 @@ impl<'a> Stacked<'a> {
     fn coupling(&self, from: usize, to: usize) -> Matrix {
         let (rows, columns) = (&self.groups[from].0, &self.groups[to].0);
         dense::from_fn(rows.len(), columns.len(), |i, j| self.bands.get(columns[j], rows[i]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_is_singular_for_numbers_has_no_upper_end() {
+        let schema = Schema::epochs(2, 3).unwrap();
+        let workload = Workload::prefix_sum(6);
+        let identity = vec![1.0, 0.0, 0.0, 1.0];
+        for tiny in [0.0, 5e-324, 1e-310, 1e-200] {
+            let certificate =
+                Certificate { factors: vec![vec![tiny, 0.0, 0.0, tiny], identity.clone(), identity.clone()] };
+            let stacked = Stacked::new(&schema, &workload, &certificate).unwrap();
+            assert_eq!(stacked.spectrum().1, f64::INFINITY, "{tiny:e}");
+        }
+        let certificate = Certificate { factors: vec![identity; 3] };
+        assert!(Stacked::new(&schema, &workload, &certificate).unwrap().spectrum().1 < 100.0);
     }
 }

@@ -118,8 +118,9 @@ pub fn optimize(
 ) -> Result<Optimized> {
     let start = Instant::now();
     check(schema, workload, params)?;
-    // The optimum does not depend on the scale of A, only its loss does, and that as the square.
-    if let Some((normalized, scale)) = workload.normalized() {
+    // The optimum does not depend on the scale of A, only its loss does, and that as the square. (An implicit mechanism's rule does; its rates are
+    // within 1e±30, which is no trouble.)
+    if let Some((normalized, scale)) = workload.normalized().filter(|_| !params.implicit) {
         let square = scale * scale;
         let rescaled = |progress: &Progress| {
             let (loss, lower_bound) = (progress.loss * square, progress.lower_bound * square);

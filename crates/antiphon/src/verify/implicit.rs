@@ -39,19 +39,22 @@ pub fn derive(
                 .into())
     })?;
     let determinants = Determinants::new(&stacked);
-    let conditioning = rule.nodes.iter().map(|node| determinants.conditioning(*node)).fold(0.0, f64::max);
-    if !(conditioning <= WORST_CONDITIONING) {
+    let mut conditioning = rule.nodes.iter().map(|node| determinants.conditioning(*node));
+    // A NaN is refused too.
+    if let Some(worst) = conditioning.find(|theta| !(0.0..=WORST_CONDITIONING).contains(theta)) {
         return Err(Error::Numerical(format!(
-            "the certificate is too badly conditioned for the sensitivity of an implicit mechanism: rounding errors could be {conditioning:.1e} \
-             of the result, at most {WORST_CONDITIONING:e} is accepted"
+            "the certificate is too badly conditioned for the sensitivity of an implicit mechanism: rounding errors could be {worst:.1e} of the \
+             result, at most {WORST_CONDITIONING:e} is accepted"
         )));
     }
     let blocks = stacked.blocks(rule)?;
-    let a = stacked.trace(&blocks);
+    let (a, absolute) = stacked.trace(&blocks);
     // tr(V·X_N⁻¹) = Σ σ/h ≤ a/bottom and a ≤ a_N/bottom, if h ≥ bottom on the spectrum.
     let (low, high) = stacked.spectrum();
     let bottom = rule.infimum(low, high, 1e-9);
-    let squared_error = if bottom > 0.0 { a * (1.0 + ROUNDING) / (bottom * bottom) } else { f64::INFINITY };
+    // Up: every entry of X, and so every term of a, may be off by the allowance.
+    let squared_error =
+        if bottom > 0.0 { (a + ROUNDING * absolute) / (bottom * bottom) } else { f64::INFINITY };
     let mut found = Sensitivity { upper: 0.0, lower: 0.0, method: sensitivity::Method::NonNegative };
     for block in &blocks {
         let mut block = block.clone();

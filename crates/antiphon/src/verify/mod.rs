@@ -79,7 +79,7 @@ pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
             }
             let found = noising.sensitivity(schema)?;
             sensitivity = found.sensitivity;
-            loss = used(claims, &sensitivity).powi(2) * noising.squared_error(workload);
+            loss = loss_of(used(claims, &sensitivity), noising.squared_error(workload));
             bound = lower_bound(schema, workload, certificate)?;
             checks.push(Check {
                 name: "invertible",
@@ -96,13 +96,13 @@ pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
                 lower: found.sensitivity.lower / scale,
                 ..found.sensitivity
             };
-            loss = used(claims, &sensitivity).powi(2) * squared_sensitivity * found.squared_error;
+            loss = loss_of(used(claims, &sensitivity) * scale, found.squared_error);
             bound = found.lower_bound;
         }
         Noise::Structured(structured) => {
             let found = structured::derive(*structured, schema, workload)?;
             sensitivity = found.sensitivity;
-            loss = used(claims, &sensitivity).powi(2) * found.squared_error;
+            loss = loss_of(used(claims, &sensitivity), found.squared_error);
             bound = lower_bound(schema, workload, certificate)?;
             checks.push(found.check);
         }
@@ -114,6 +114,15 @@ pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
 /// The sensitivity that noise is scaled with: the claimed one, so a claim that is too large costs accuracy.
 fn used(claims: &Claims, derived: &Sensitivity) -> f64 {
     claims.sensitivity.max(derived.upper)
+}
+
+/// sens²·‖B‖²_F, rounded up; infinite where it is too large or too small for its roundings to be small.
+fn loss_of(sensitivity: f64, squared_error: f64) -> f64 {
+    let root = sensitivity * squared_error.sqrt();
+    match (1e-140..1e150).contains(&root) && (1e-290..1e290).contains(&squared_error) {
+        true => root * root * (1.0 + 8.0 * f64::EPSILON), // up
+        false => f64::INFINITY,
+    }
 }
 
 fn compare(claims: &Claims, sensitivity: &Sensitivity, loss: f64, bound: &LowerBound) -> [Check; 4] {
@@ -129,7 +138,7 @@ fn compare(claims: &Claims, sensitivity: &Sensitivity, loss: f64, bound: &LowerB
         },
         Check {
             name: "loss",
-            passed: loss <= claims.loss * slack,
+            passed: loss.is_finite() && claims.loss.is_finite() && loss <= claims.loss * slack,
             detail: format!(
                 "claimed {:.9e}, derived {:.9e} (must agree to {AGREEMENT:e})",
                 claims.loss, loss
@@ -145,7 +154,7 @@ fn compare(claims: &Claims, sensitivity: &Sensitivity, loss: f64, bound: &LowerB
         },
         Check {
             name: "consistency",
-            passed: bound.value <= loss * slack,
+            passed: loss.is_finite() && bound.value <= loss * slack,
             detail: format!("lower bound {:.9e} ≤ loss {:.9e}", bound.value, loss),
         },
     ]
@@ -207,7 +216,7 @@ pub fn encoder(
             Err(error) => error.to_string(),
         },
     });
-    let loss = squared_error.map_or(f64::INFINITY, |error| sensitivity.upper.powi(2) * error);
+    let loss = squared_error.map_or(f64::INFINITY, |error| loss_of(sensitivity.upper, error));
     let bound = optimum(schema, workload, gap, observer)?;
     Ok(Report { checks, sensitivity, loss, lower_bound: Some(bound.value) })
 }
