@@ -118,7 +118,7 @@ fn load(path: &Path) -> Result<(Key, Stored)> {
     let stored: Stored = serde_json::from_str(&text)
         .map_err(|_| refuse("is not a key: one JSON object with antiphon_key, cipher and key"))?;
     if stored.antiphon_key != 1 {
-        return Err(refuse("is a key of another version; this program knows version 1"));
+        return Err(refuse("is a key of another version; this program reads version 1"));
     }
     let cipher = Cipher::from_name(&stored.cipher)
         .map_err(|_| refuse("names a cipher other than aes256-ctr and chacha20"))?;
