@@ -30,7 +30,7 @@ fn epsilon_of_a_sampled_run() {
     assert!(value["rho"].is_null() && value["epsilon_from_zcdp"].is_null());
     let text = statement(&value);
     for part in
-        ["add-or-remove", "really be Poisson sampled", "hyper-parameters", "upper bound", "was checked"]
+        ["add-or-remove", "must be Poisson sampled", "hyper-parameters", "upper bound", "was checked"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }
