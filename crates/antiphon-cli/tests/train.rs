@@ -270,7 +270,7 @@ fn without_checkpoints_a_stop_says_that_nothing_was_kept() {
     wait_for(&folder.path().join("l"));
     let (said, status) = signalled(child, "-TERM");
     assert_eq!(status, Some(130), "{said}");
-    assert!(said.contains("steps, without a checkpoint") && said.contains("nothing was kept"), "{said}");
+    assert!(said.contains("steps, without a checkpoint") && said.contains("nothing was saved"), "{said}");
     assert!(!said.contains("--resume"), "{said}");
 }
 
