@@ -9,7 +9,7 @@ use std::process::ExitCode;
 pub const EXIT_STATUSES: &str = "\
 Exit status:
   0    done
-  1    a check failed: a claim does not hold, a gap was not reached, a figure is not the paper's
+  1    a check failed: a claim does not hold, a gap was not reached, a figure differs from the paper's
   2    bad input: arguments, or an input file that is missing or malformed
   3    the machine refused: disk full, no permission, no folder to write into
   130  interrupted (Ctrl-C)";

@@ -60,7 +60,7 @@ struct Cli {
     /// Use this many threads (default: all cores)
     #[arg(long, global = true, value_name = "N", value_parser = args::whole)]
     threads: Option<usize>,
-    /// Print one JSON object on standard output and nothing else there; errors too
+    /// Print one JSON object on standard output, also for errors
     #[arg(long, global = true)]
     json: bool,
 }

@@ -18,7 +18,7 @@ use std::time::Instant;
 /// single-epoch. They exist for runs of any length, and their noise is cheaper to compute: it needs
 /// one row of memory (identity), a few rows (tree-online), or a fast transform before training.
 ///
-/// --stamps S cuts the run into S equal parts and uses the mechanism anew in each. An example then
+/// --stamps S cuts the run into S equal parts and restarts the mechanism in each. An example then
 /// takes part less often within one part, which lowers the sensitivity, but noise is not correlated
 /// across parts. `antiphon compare` finds the best number of stamps.
 ///

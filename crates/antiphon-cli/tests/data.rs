@@ -31,7 +31,7 @@ fn a_list_says_what_is_there() {
     let text = String::from_utf8(text).unwrap();
     for words in [
         "1440 images to train on, 357 to test on, 1×8×8, 10 classes; compiled in",
-        "fashion-mnist  not there; `antiphon data fetch fashion-mnist --data .` gets it",
+        "fashion-mnist  missing; `antiphon data fetch fashion-mnist --data .` downloads it",
         "expected 30730000 bytes (10000 records of 3073), found 5; `antiphon data fetch cifar10 --data .` gets",
     ] {
         assert!(text.contains(words), "{text}");

@@ -139,7 +139,7 @@ fn a_key_serves_one_job() {
     antiphon(here, "noise m --params 100 --stddev 1 --output a --force").success();
     assert_ne!(bytes(here, "a"), first, "a fresh key");
     let text = message(here, "noise m --params 100 --stddev 1 --output s --rows 0:3", 2);
-    assert!(text.contains("the same --key FILE (or --seed)"), "{text}");
+    assert!(text.contains("all shards need the same key, so give --key FILE (or --seed)"), "{text}");
 
     // An unfinished file belongs to its job.
     unfinished(here, "noise m --params 300000 --stddev 1 --memory 1 --output u", "u");
@@ -190,7 +190,7 @@ fn wrong_input_is_named() {
         ("noise m --params 5 --rows 4", "must be two whole numbers, the first one smaller, got 4"),
         (
             "noise m --params 5",
-            "--noise-multiplier Z, or --epsilon E --delta D (the file is verified for both), or --stddev",
+            "--noise-multiplier Z, or --epsilon E --delta D, or --stddev",
         ),
         (
             "noise m --params 5 --epsilon 1",

@@ -116,7 +116,7 @@ pub struct Bound {
 /// The sensitivity (not squared) as a bracket.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sensitivity {
-    /// Never below the truth: computed with rounding upwards. The value to be private with.
+    /// Never below the truth: computed with rounding upwards. Use this value to scale noise.
     pub upper: f64,
     /// Never above the truth: some example reaches it.
     pub lower: f64,
