@@ -47,7 +47,7 @@ fn say_json(kind: &str, message: &str) {
 
 /// An error in the words of the command line: a library argument that is a flag is named as the flag.
 fn explain(error: &anyhow::Error) -> String {
-    const FLAGS: [&str; 25] = [
+    const FLAGS: [&str; 26] = [
         "batch_size",
         "clip_norm",
         "delta",
@@ -63,6 +63,7 @@ fn explain(error: &anyhow::Error) -> String {
         "mechanism",
         "memory",
         "min_separation",
+        "model",
         "momentum",
         "noise_multiplier",
         "params",

@@ -38,7 +38,7 @@ pub struct Make {
     #[arg(value_enum, value_name = "FAMILY")]
     family: Families,
     /// Number of stamps: equal parts of the run, for each of which the mechanism is repeated
-    #[arg(long, default_value_t = 1, value_name = "S", value_parser = whole)]
+    #[arg(long, default_value_t = 1, value_name = "S", value_parser = whole, allow_negative_numbers = true)]
     stamps: usize,
     #[command(flatten)]
     schema: SchemaArgs,

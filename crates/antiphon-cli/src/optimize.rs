@@ -48,6 +48,7 @@ pub struct Optimize {
         default_value_t = 1000,
         value_name = "N",
         value_parser = whole,
+        allow_negative_numbers = true,
         help_heading = "Optimization"
     )]
     max_iterations: usize,

@@ -188,10 +188,7 @@ fn wrong_input_is_named() {
         ("noise m --params 5 --rows 4:9", "--rows must be within 0:6, got 4:9"),
         ("noise m --params 5 --coords 0:6", "--coords must be within 0:5, got 0:6"),
         ("noise m --params 5 --rows 4", "must be two whole numbers, the first one smaller, got 4"),
-        (
-            "noise m --params 5",
-            "--noise-multiplier Z, or --epsilon E --delta D, or --stddev",
-        ),
+        ("noise m --params 5", "--noise-multiplier Z, or --epsilon E --delta D, or --stddev"),
         (
             "noise m --params 5 --epsilon 1",
             "--delta must be given together with --epsilon: in (0, 1), well below",

@@ -32,7 +32,10 @@ pub fn run(mechanism: &Mechanism, table: &Path, keys: &KeyArgs) -> Result<Verdic
     }
     let key = keys.existing(table, cipher)?;
     if found.key_fingerprint != key.fingerprint() {
-        return Ok(Err(format!("it was drawn with a different key, with fingerprint {}", found.key_fingerprint)));
+        return Ok(Err(format!(
+            "it was drawn with a different key, with fingerprint {}",
+            found.key_fingerprint
+        )));
     }
     let prepared = busy("preparing", || Prepared::of(mechanism, found.about.amount.stddev))?;
     if found.about.noise_id != prepared.id() {

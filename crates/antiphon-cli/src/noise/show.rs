@@ -42,7 +42,9 @@ pub fn done(
     match &keys.path {
         Some(path) => {
             say!("  key           {}, {}", path.display(), keys.key.cipher());
-            say!("                keep key and noise as secret as the data: with either of them the noise can");
+            say!(
+                "                keep key and noise as secret as the data: with either of them the noise can"
+            );
             say!("                be subtracted. Use this noise in one training run only");
         }
         None => say!("  key           from a seed, {}", keys.key.cipher()),
