@@ -83,8 +83,9 @@ pub fn claim(path: &Path, intended: &Use, reuse: bool) -> Result<Vec<Use>> {
     }
     if let Some(other) = before.iter().find(|other| *other != intended).filter(|_| !reuse) {
         let reason = format!(
-            "its key (fingerprint {}) is already used for {other}, so not for {intended}. The noise of two runs with one key \
-             cancels in their difference: take another key, or --reuse-key if no other noise of this key was or will be used",
+            "its key (fingerprint {}) is already used for {other}, and cannot be used for {intended}. The noise of two runs \
+             with one key can cancel in their difference: use another key, or --reuse-key if no other noise of this key was or will be used \
+             in training",
             key.fingerprint()
         );
         return Err(Error::File { path: path.into(), reason });
