@@ -14,20 +14,20 @@ use std::path::{Path, PathBuf};
 #[command(next_help_heading = "Participation schema (in which steps one example may take part)")]
 pub struct SchemaArgs {
     /// Number of epochs: passes over the data, in the same order each time
-    #[arg(long, value_name = "K", value_parser = whole)]
+    #[arg(long, value_name = "K", value_parser = whole, allow_negative_numbers = true)]
     pub epochs: Option<usize>,
     /// Steps (batches) per epoch; an example returns after exactly this many steps. With `--steps N` the last epoch may be
     /// incomplete; `--steps N --steps-per-epoch N` is a single epoch, `--steps-per-epoch 1` full batch
-    #[arg(long, value_name = "B", value_parser = whole)]
+    #[arg(long, value_name = "B", value_parser = whole, allow_negative_numbers = true)]
     pub steps_per_epoch: Option<usize>,
     /// Total number of steps, instead of --epochs
-    #[arg(long, value_name = "N", value_parser = whole)]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub steps: Option<usize>,
     /// Minimum separation: two participations of an example are at least this many steps apart, in any order
-    #[arg(long, value_name = "B", value_parser = whole)]
+    #[arg(long, value_name = "B", value_parser = whole, allow_negative_numbers = true)]
     pub min_separation: Option<usize>,
     /// Maximum number of participations of one example
-    #[arg(long, value_name = "K", value_parser = whole)]
+    #[arg(long, value_name = "K", value_parser = whole, allow_negative_numbers = true)]
     pub max_participations: Option<usize>,
     /// Participation patterns: a JSON list of lists of the steps (from 0) in which one example may take part; lists may
     /// overlap

@@ -155,7 +155,7 @@ fn print(set: &Inspected, data: &Option<PathBuf>) {
                 "  {name:<14} {train} images to train on, {test} to test on, {channels}×{height}×{width}, {classes} classes; {place}"
             );
         }
-        (State::Missing, _) => say!("  {name:<14} not there; `{}` gets it", fetch()),
+        (State::Missing, _) => say!("  {name:<14} missing; `{}` downloads it", fetch()),
         (State::Damaged(error), _) => say!("  {name:<14} NOT usable: {error}"),
     }
 }

@@ -19,13 +19,14 @@ use std::process::ExitCode;
 /// Of the latter, trees and FFT have an encoder C with more rows than columns, one for each row of
 /// Z; Cinv is then the noising matrix W with W·C = I, and the decoder is B = AW.
 ///
-/// The file is verified after that, for the sensitivity that scales the noise. A file that does not
-/// hold what it claims is exported too, but then no sensitivity is given.
+/// After writing, the file is verified to give the sensitivity that scales the noise. If the
+/// verification fails, the matrix is still written, but no sensitivity is given.
 ///
 /// Example:
 ///   antiphon export mechanism.safetensors --matrix Cinv --output Cinv.npy
 ///
-/// Exit status: 0 done, 1 the matrix was written but the file does not hold what it claims, 2 bad input.
+/// Exit status: 0 done, 1 the matrix was written but the file fails verification, 2 bad
+/// input.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Export {
@@ -35,7 +36,7 @@ pub struct Export {
     /// is not square)
     #[arg(long, value_enum)]
     matrix: Which,
-    /// Where to
+    /// The file to write
     #[arg(long, short, value_name = "M.npy")]
     output: PathBuf,
     /// Replace an existing file
@@ -112,12 +113,12 @@ impl Export {
                 Some(derived) => {
                     say!("the sensitivity of this mechanism is at most {}.", bound(derived, true))
                 }
-                None => say!("no sensitivity is given: {} did NOT verify.", self.file.display()),
+                None => say!("no sensitivity is given: {} FAILED verification.", self.file.display()),
             }
         }
         if sensitivity.is_none() {
             eprintln!(
-                "antiphon: {} does not hold what it claims, so no sensitivity is given for it: see antiphon verify",
+                "antiphon: {} fails verification, so no sensitivity is given: see antiphon verify",
                 self.file.display()
             );
         }

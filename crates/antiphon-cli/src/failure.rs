@@ -9,7 +9,7 @@ use std::process::ExitCode;
 pub const EXIT_STATUSES: &str = "\
 Exit status:
   0    done
-  1    a check failed: a claim does not hold, a gap was not reached, a figure is not the paper's
+  1    a check failed: a claim does not hold, a gap was not reached, a figure differs from the paper's
   2    bad input: arguments, or an input file that is missing or malformed
   3    the machine refused: disk full, no permission, no folder to write into
   130  interrupted (Ctrl-C)";
@@ -47,7 +47,7 @@ fn say_json(kind: &str, message: &str) {
 
 /// An error in the words of the command line: a library argument that is a flag is named as the flag.
 fn explain(error: &anyhow::Error) -> String {
-    const FLAGS: [&str; 25] = [
+    const FLAGS: [&str; 26] = [
         "batch_size",
         "clip_norm",
         "delta",
@@ -63,6 +63,7 @@ fn explain(error: &anyhow::Error) -> String {
         "mechanism",
         "memory",
         "min_separation",
+        "model",
         "momentum",
         "noise_multiplier",
         "params",

@@ -58,9 +58,9 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
     /// Use this many threads (default: all cores)
-    #[arg(long, global = true, value_name = "N", value_parser = args::whole)]
+    #[arg(long, global = true, value_name = "N", value_parser = args::whole, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Print one JSON object on standard output and nothing else there; errors too
+    /// Print one JSON object on standard output, also for errors
     #[arg(long, global = true)]
     json: bool,
 }

@@ -18,7 +18,7 @@ use std::time::Instant;
 /// single-epoch. They exist for runs of any length, and their noise is cheaper to compute: it needs
 /// one row of memory (identity), a few rows (tree-online), or a fast transform before training.
 ///
-/// --stamps S cuts the run into S equal parts and uses the mechanism anew in each. An example then
+/// --stamps S cuts the run into S equal parts and restarts the mechanism in each. An example then
 /// takes part less often within one part, which lowers the sensitivity, but noise is not correlated
 /// across parts. `antiphon compare` finds the best number of stamps.
 ///
@@ -38,7 +38,7 @@ pub struct Make {
     #[arg(value_enum, value_name = "FAMILY")]
     family: Families,
     /// Number of stamps: equal parts of the run, for each of which the mechanism is repeated
-    #[arg(long, default_value_t = 1, value_name = "S", value_parser = whole)]
+    #[arg(long, default_value_t = 1, value_name = "S", value_parser = whole, allow_negative_numbers = true)]
     stamps: usize,
     #[command(flatten)]
     schema: SchemaArgs,

@@ -48,10 +48,12 @@ pub struct Optimize {
         default_value_t = 1000,
         value_name = "N",
         value_parser = whole,
+        allow_negative_numbers = true,
         help_heading = "Optimization"
     )]
     max_iterations: usize,
-    /// Make the certificate and a description of linear size only, no n×n matrix (needed beyond 12,000 steps)
+    /// Compute the certificate and a description of linear size only, no n×n matrix (needed beyond 12,000 steps). No noise can be drawn
+    /// from an implicit mechanism
     #[arg(long, help_heading = "Optimization")]
     implicit: bool,
     /// The constraint on X = CᵀC. The last three are the paper's variants, for up to 24 steps and without a file

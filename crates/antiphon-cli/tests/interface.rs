@@ -90,6 +90,7 @@ fn errors_are_json_with_json() {
         ("verify missing.safetensors", 2, "io", "missing.safetensors"),
         ("optimize", 2, "unsupported", "the participation schema is missing"),
         ("optimize --epochs six", 2, "usage", "a whole number"),
+        ("optimize --epochs -1", 2, "usage", "'--epochs <K>': the value must be a whole number"),
         ("frobnicate", 2, "usage", "unrecognized subcommand 'frobnicate'"),
         ("", 2, "usage", "Usage"),
         (

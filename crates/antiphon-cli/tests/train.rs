@@ -270,7 +270,7 @@ fn without_checkpoints_a_stop_says_that_nothing_was_kept() {
     wait_for(&folder.path().join("l"));
     let (said, status) = signalled(child, "-TERM");
     assert_eq!(status, Some(130), "{said}");
-    assert!(said.contains("steps, without a checkpoint") && said.contains("nothing was kept"), "{said}");
+    assert!(said.contains("steps, without a checkpoint") && said.contains("nothing was saved"), "{said}");
     assert!(!said.contains("--resume"), "{said}");
 }
 
@@ -425,7 +425,7 @@ fn wrong_input_is_named() {
         ("train --epochs 0", "--epochs must be at least 1, got 0"),
         ("train --repeats 0", "--repeats must be in 1..=10000, got 0"),
         ("train --held-out 1440", "--held-out must be in 1..1440, got 1440"),
-        ("train --model cifar10", "model must be linear or small for grey images, got cifar10"),
+        ("train --model cifar10", "--model must be linear or small for grey images, got cifar10"),
         ("train --mechanism optimal --stamps 2", "--stamps must be left out"),
         ("train --compare tree,identity,tree", "--compare must be mechanisms of different names, got tree"),
         ("train --mechanism m", "--mechanism must be made for 480 steps (20 epochs of 24), got 6 steps"),

@@ -187,7 +187,7 @@ impl Folder {
         };
         let (parameters, velocity) = (numbers("parameters")?, numbers("velocity")?);
         if entry("sha256") != checksum(entry("progress"), &parameters, &velocity) {
-            return Err(damaged(&"its numbers do not have the checksum that it carries"));
+            return Err(damaged(&"the checksum of its numbers is wrong"));
         }
         if (entry("run"), entry("noise")) != (&self.run.id(), noise_id) {
             return Err(refuse("belongs to another run, or to another version of its mechanism".into()));

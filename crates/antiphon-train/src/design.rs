@@ -176,7 +176,7 @@ impl Design {
         let report = verify::mechanism(&mechanism)?;
         if let Some(failed) = report.checks.iter().find(|check| !check.passed) {
             return Err(Error::Numerical(format!(
-                "the mechanism {name} does not hold what it claims ({}: {})",
+                "the mechanism {name} fails verification ({}: {})",
                 failed.name, failed.detail
             )));
         }

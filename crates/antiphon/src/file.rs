@@ -176,10 +176,10 @@ pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Mechanism, Malformed> {
     let mechanism = Mechanism { schema, workload, noise, certificate, claims };
     check(&mechanism)?;
     if id(&mechanism) != metadata.id {
-        return refuse("the stored mechanism does not hash to the id it carries: the file was changed");
+        return refuse("the hash of the stored mechanism is not the id in the file: the file was changed");
     }
     if checksum(bytes, length, &metadata.checksum).as_ref() != Some(&metadata.checksum) {
-        return refuse("the file does not have the checksum it carries: it was damaged or changed");
+        return refuse("the checksum in the file is wrong: the file was damaged or changed");
     }
     Ok(mechanism)
 }

@@ -27,8 +27,8 @@ use std::process::ExitCode;
 /// figures are rounded so that they overstate the privacy loss and never understate it.
 ///
 /// Three kinds of run:
-///   matrix mechanism   one Gaussian mechanism, however many steps. This is the default. With a
-///                      mechanism FILE, the file is verified first, and its sensitivity is derived
+///   matrix mechanism   one Gaussian mechanism for all steps together. This is the default. With a
+///                      mechanism FILE, the file is verified first, and its sensitivity is computed
 ///                      again.
 ///   DP-GD              --compositions T: T steps, each on all data
 ///   DP-SGD             --sampling-rate Q --compositions T: T steps on Poisson samples. Each example
@@ -36,9 +36,9 @@ use std::process::ExitCode;
 ///                      a fixed size and shuffled epochs are NOT Poisson samples.
 ///
 /// The noise multiplier is the standard deviation of the noise divided by the sensitivity under
-/// zero-out, also with --adjacency replace-one. There the sensitivity is twice as large: a given
-/// noise multiplier counts half, and one that is computed is twice as large. The `event` in the JSON
-/// output has the noise multiplier under zero-out.
+/// zero-out, also with --adjacency replace-one. Under replace-one the sensitivity is twice as large:
+/// a given noise multiplier is halved before ε or δ is computed, and a computed noise multiplier is
+/// twice as large. The `event` in the JSON output has the noise multiplier relative to zero-out.
 ///
 /// Any other run is given as an event in JSON:
 ///   {"kind":"gaussian","noise_multiplier":0.6}
@@ -52,7 +52,7 @@ use std::process::ExitCode;
 ///     --delta 1e-6
 ///   antiphon account --event event.json --epsilon 2 --unit user
 ///
-/// Exit status 1: a claim of the file does not hold; then there is no privacy statement.
+/// Exit status 1: the file fails verification; no privacy statement is given then.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Account {
@@ -74,7 +74,7 @@ pub struct Account {
     /// DP-SGD: the probability that an example is in a Poisson sample, in (0, 1]
     #[arg(long, value_name = "Q", allow_negative_numbers = true, help_heading = "Run")]
     sampling_rate: Option<f64>,
-    /// Number of steps of DP-SGD, or of DP-GD without --sampling-rate (default: 1)
+    /// Number of steps: of DP-SGD with --sampling-rate, of DP-GD without it (default: 1)
     #[arg(long, value_name = "T", value_parser = whole, allow_negative_numbers = true, help_heading = "Run")]
     compositions: Option<usize>,
     /// Which data sets are neighbouring
@@ -159,7 +159,7 @@ impl Account {
             && !examined.report.ok()
         {
             examined.show(path, json)?;
-            eprintln!("antiphon: the file does not verify: no privacy statement");
+            eprintln!("antiphon: the file fails verification: no privacy statement");
             return Ok(answer(false));
         }
         if let Some(warning) = accounted.warning() {
@@ -262,7 +262,7 @@ impl Account {
             only("--event", &[path, noise, rate, compositions])?;
         } else if self.file.is_some() {
             only(
-                "a mechanism FILE, which is one Gaussian however many steps it has and is not amplified,",
+                "a mechanism FILE (one Gaussian mechanism for all steps, without amplification)",
                 &[rate, compositions],
             )?;
         }

@@ -82,7 +82,7 @@ impl Accounted {
         if let Some((examined, path)) = examined {
             examined.print_about(path);
             let sensitivity = bound(examined.report.sensitivity.upper, true);
-            say!("  sensitivity   {sensitivity} (upper bound, computed again from the matrix in the file)");
+            say!("  sensitivity   {sensitivity} (upper bound, computed again from the file)");
             if let Some(deviation) = self.standard_deviation(examined) {
                 say!(
                     "  noise         standard deviation {} times the clip norm, for every number in Z",

@@ -19,7 +19,8 @@ impl Accounted {
             None => sentences.extend(self.of_description()),
         }
         sentences.push(
-            "Not covered: hyper-parameters that were tuned on the private data, and any other use of these data."
+            "Not covered: hyper-parameters that were tuned on the private data, any other use of these data, and attacks on \
+             floating-point noise."
                 .into(),
         );
         sentences.push(format!("Computed by antiphon {}.", env!("CARGO_PKG_VERSION")));
@@ -78,8 +79,8 @@ impl Accounted {
                  the others."
             }
             Unit::User => {
-                "The unit of privacy is one user with all records: the contribution of one user to a step must be clipped \
-                 as a whole."
+                "The unit of privacy is one user, with all records of that user: the whole contribution of one user to a \
+                 step must be clipped to the clip norm."
             }
         }
         .into()
@@ -132,7 +133,7 @@ impl Accounted {
         if examined.kind == "implicit" {
             sentences.push(
                 "The sensitivity of an implicit mechanism is numerically certified: it rests on an estimate of rounding \
-                 errors."
+                 errors. No noise can be drawn from an implicit mechanism, so this statement is for planning only."
                     .into(),
             );
         }
@@ -167,13 +168,13 @@ impl Accounted {
 
     fn of_description(&self) -> Vec<String> {
         let mut sentences = vec![format!(
-            "The run is {}. This is the description that was given on the command line; nothing of it was checked.",
+            "The run is {}. This is the description that was given on the command line; none of it was checked.",
             self.described_event()
         )];
         let sampled = self.gaussian.is_none();
         if sampled {
             sentences.push(format!(
-                "The data must really be Poisson sampled: in every sampled step each {} takes part with the sampling rate as \
+                "The data must be Poisson sampled: in every sampled step each {} takes part with the sampling rate as \
                  its probability, independently of all others and of all other steps. Batches of a fixed size and \
                  epochs over shuffled data are not Poisson samples, and this figure does not hold for them.",
                 self.unit_name()

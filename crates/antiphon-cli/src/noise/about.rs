@@ -78,7 +78,7 @@ impl About {
         }
         if let (Some(epsilon), Some(delta)) = (epsilon, delta) {
             lines.push(format!(
-                "  privacy       ε = {epsilon} at δ = {delta:e} for all steps together, neighbours by zero-out;"
+                "  privacy       ε = {epsilon} at δ = {delta:e} for all steps together, under zero-out neighbours;"
             ));
             lines.push("                `antiphon account` states the conditions".into());
         }
@@ -119,12 +119,12 @@ impl Description {
     pub fn read(path: &Path) -> Result<Description> {
         let refuse = |reason: String| Error::File { path: path.into(), reason };
         let text = std::fs::read_to_string(path)
-            .map_err(|error| refuse(format!("cannot be read, and says what the table is: {error}")))?;
+            .map_err(|error| refuse(format!("the description of the table cannot be read: {error}")))?;
         let found: Description = serde_json::from_str(&text)
             .map_err(|error| refuse(format!("is not the description of a table of noise: {error}")))?;
         match found.antiphon_noise_table {
             1 => Ok(found),
-            other => Err(refuse(format!("has version {other}; this program knows version 1"))),
+            other => Err(refuse(format!("has version {other}; this program reads version 1"))),
         }
     }
 

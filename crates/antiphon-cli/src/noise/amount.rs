@@ -16,19 +16,19 @@ use std::path::Path;
     next_help_heading = "How much (exactly one of --noise-multiplier; --epsilon and --delta; --stddev)"
 )]
 pub struct AmountArgs {
-    /// Noise standard deviation over sensitivity; the file is verified first
+    /// Noise standard deviation divided by sensitivity; the file is verified first
     #[arg(long, value_name = "Z", allow_negative_numbers = true)]
     noise_multiplier: Option<f64>,
     /// The ε of (ε, δ)-differential privacy, for which the smallest noise multiplier is found; the file is verified first
     #[arg(long, value_name = "E", allow_negative_numbers = true)]
     epsilon: Option<f64>,
-    /// The δ that goes with it, in (0, 1): well below one over the number of examples
+    /// The δ of (ε, δ)-differential privacy, in (0, 1): choose it well below one over the number of examples
     #[arg(long, value_name = "D", allow_negative_numbers = true)]
     delta: Option<f64>,
     /// The norm to which each example's gradient is clipped; not with --stddev (default: 1)
     #[arg(long, value_name = "NORM", allow_negative_numbers = true)]
     clip_norm: Option<f64>,
-    /// The standard deviation of Z as it is: nothing is verified, and nothing is said about privacy
+    /// The standard deviation of Z itself. The file is not verified, and no privacy is claimed
     #[arg(long, value_name = "SIGMA", allow_negative_numbers = true)]
     stddev: Option<f64>,
 }
@@ -64,7 +64,7 @@ impl AmountArgs {
         if !examined.report.ok() {
             show(&examined)?;
             eprintln!(
-                "antiphon: {} does not hold what it claims, so no noise is drawn for it: see antiphon verify",
+                "antiphon: {} fails verification, so no noise is drawn: see antiphon verify",
                 path.display()
             );
             return Ok(None);
@@ -111,8 +111,8 @@ impl AmountArgs {
             }
             (None, Some(_)) => Err(Error::argument("--epsilon", "given together with --delta", "nothing")),
             (None, None) => Err(Error::Unsupported(
-                "say how much noise: --noise-multiplier Z, or --epsilon E --delta D (the file is verified for both), or --stddev \
-                 SIGMA for a standard deviation as it is"
+                "the amount of noise is missing: give --noise-multiplier Z, or --epsilon E --delta D, or --stddev SIGMA (the file \
+                 is not verified then)"
                     .into(),
             )),
         }

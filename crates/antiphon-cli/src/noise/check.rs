@@ -28,11 +28,14 @@ pub fn run(mechanism: &Mechanism, table: &Path, keys: &KeyArgs) -> Result<Verdic
     let part = found.part(mechanism.schema.steps()).map_err(refuse)?;
     let cipher = Cipher::from_name(&found.cipher).map_err(refuse)?;
     if found.about.id != file::id(mechanism) {
-        return Ok(Err("it is the noise of another mechanism".into()));
+        return Ok(Err("it was made with a different mechanism".into()));
     }
     let key = keys.existing(table, cipher)?;
     if found.key_fingerprint != key.fingerprint() {
-        return Ok(Err(format!("it was drawn with another key, with fingerprint {}", found.key_fingerprint)));
+        return Ok(Err(format!(
+            "it was drawn with a different key, with fingerprint {}",
+            found.key_fingerprint
+        )));
     }
     let prepared = busy("preparing", || Prepared::of(mechanism, found.about.amount.stddev))?;
     if found.about.noise_id != prepared.id() {
@@ -85,7 +88,7 @@ fn compare(
         file.read_exact(&mut bytes).map_err(&io)?;
         // Bits, not values. The numbers are not printed: they are secret.
         if bytes != drawn.to_le_bytes() {
-            return Ok(Err(format!("the number at step {step}, coordinate {coordinate} is another one")));
+            return Ok(Err(format!("the number at step {step}, coordinate {coordinate} differs")));
         }
     }
     Ok(Ok(places.len()))
@@ -118,7 +121,7 @@ pub fn show(table: &Path, verdict: &Verdict, json: bool) -> anyhow::Result<()> {
         Ok(places) => {
             say!("{}: {places} numbers, drawn again from the key, have the same bits.", table.display());
             say!(
-                "The standard deviation is the one in its description; whether it is enough, `antiphon account` says."
+                "This does not check the privacy level: the standard deviation was read from the description. See `antiphon account`."
             );
         }
         Err(reason) => say!("{}: FAILED: {reason}.", table.display()),

@@ -166,8 +166,8 @@ impl Job<'_> {
             {
                 // Killed after it had got its name: it may be in use.
                 if self.keys.own && !whole && found.next > expected.next {
-                    let reason = "is gone, though a part of it was written. The same noise must not serve two runs: remove its \
-                                  note and its key for new noise";
+                    let reason = "is missing, but part of it was written. The same noise must not be used in two runs: remove its \
+                                  note (.partial.json) and its key to make new noise";
                     return Err(Error::File { path: partial.into(), reason: reason.into() });
                 }
                 // Killed before it had its length: once more from the beginning.
@@ -194,7 +194,7 @@ impl Job<'_> {
 fn open(partial: &Path, fresh: bool) -> Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(fresh).truncate(false);
-    // Who has the noise has the gradients.
+    // Whoever has the noise can subtract it and see the gradients.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(partial).map_err(|source| Error::Io { path: partial.into(), source })?;

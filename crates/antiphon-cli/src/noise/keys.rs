@@ -12,16 +12,18 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 #[command(next_help_heading = "Key")]
 pub struct KeyArgs {
-    /// A file with the key: it is read, or made with fresh bits if it is not there. Default: OUTPUT.key, always made
+    /// Key file: read if it exists, otherwise created with a fresh random key. Default: a new file OUTPUT.key
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Use the key of --key though it is recorded for other noise: two runs with one key are NOT private together
+    /// Use the key of --key even if it is recorded for other noise. Two runs with noise from one key are NOT private: their noise can
+    /// cancel
     #[arg(long, requires = "key")]
     reuse_key: bool,
-    /// A key from a number, for experiments: who knows or guesses the seed has the noise
+    /// Derive the key from this number, for experiments. Not private: whoever knows or guesses the seed can compute the noise
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// What expands a new key: aes256-ctr or chacha20 (default: aes256-ctr for a seed, else the faster one here)
+    /// Cipher that generates random numbers from a new key: aes256-ctr or chacha20 (default: aes256-ctr with --seed, else the faster
+    /// one on this machine)
     #[arg(long, value_name = "NAME", value_parser = Cipher::from_name)]
     cipher: Option<Cipher>,
 }
@@ -48,13 +50,13 @@ impl Keys {
         let before = key_file::claim(path, &self.intended, self.reuse)?;
         if before.is_empty() {
             eprintln!(
-                "antiphon: {} had no record of what its key was used for, and has one now; it must not have served other noise",
+                "antiphon: {} had no record of what its key was used for; one is written now. If this key was used for other noise, use a new key",
                 path.display()
             );
         }
         if before.iter().any(|other| *other != self.intended) {
             eprintln!(
-                "antiphon: the key is recorded for other noise too: runs that use both are NOT private together"
+                "antiphon: WARNING: this key is recorded for other noise too; if both are used in training, the runs are NOT private"
             );
         }
         Ok(())
@@ -98,8 +100,8 @@ impl KeyArgs {
             true if !force => {
                 return Err(Error::File {
                     path,
-                    reason: "exists, with the key of other noise. The same noise must not serve two runs: remove it, or use \
-                             --force for a new one; for noise of the same run, name it with --key"
+                    reason: "exists, and is the key of other noise. The same noise must not be used in two runs: remove the file, or \
+                             use --force to make a new key; for more noise of the same run, give this file with --key"
                         .into(),
                 });
             }

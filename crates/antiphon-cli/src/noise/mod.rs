@@ -25,37 +25,42 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// Write the noise of a training run to a file, check such a file, or test that the noise has the law that it should have
+/// Write the noise of a training run to a file, check such a file, or test the distribution of the noise
 ///
-/// One row per step: what is to be added to the sum of the clipped gradients of that step, row t of
-/// stddev·C⁻¹Z. The file holds single precision numbers, little-endian, row after row. A name that
-/// ends in .npy makes it a NumPy file; any other has the numbers and nothing else. - is standard
-/// output, with the numbers and nothing else.
+/// One row per step: row t of stddev·C⁻¹Z, to be added to the sum of the clipped gradients of step
+/// t. The file holds single-precision numbers, little-endian, row by row. A name that ends in .npy
+/// makes it a NumPy file; any other file contains the numbers only, without a header. - is standard
+/// output, also without a header.
 ///   numpy.load("noise.npy", mmap_mode="r")
 ///   numpy.memmap("noise.bin", "<f4", "r", shape=(rows, columns))
-/// OUTPUT.json says what a finished table is, and OUTPUT.key has its key.
+/// OUTPUT.json describes the finished table; OUTPUT.key contains its key. Keep both the table and
+/// the key secret: anyone who has one of them can subtract the noise from what the run releases.
 ///
 /// How much noise: exactly one of
 ///   --noise-multiplier Z       stddev = Z · clip norm · sensitivity
 ///   --epsilon E --delta D      the same, with the smallest Z for which all rows together, as one
-///                              Gaussian mechanism, are (E, D)-private (see `antiphon account`)
-///   --stddev SIGMA             as it is, if you scale the rows yourself
-/// For the first two the file is verified, and its sensitivity is the one that is derived.
+///                              Gaussian mechanism, are (E, D)-differentially private (see
+///                              `antiphon account`)
+///   --stddev SIGMA             stddev itself, if you scale the rows yourself: no privacy is claimed
+/// For the first two the file is verified, and the sensitivity that the verification computes is
+/// used.
 ///
-/// Every number is fixed by key, mechanism, stddev, step and coordinate. So --rows and --coords cut
-/// the same noise into shards, which may be drawn on different machines with the same --key: row
+/// Every number is determined by key, mechanism, stddev, step and coordinate. So --rows and --coords
+/// cut the same noise into shards, which may be drawn on different machines with the same --key: row
 /// shards one after another are the whole file (without .npy headers), byte for byte, and so are
-/// coordinate shards side by side. Killed midway, the same command goes on where it stopped.
+/// coordinate shards side by side. After a kill, the same command continues where it stopped.
 ///
-/// A key serves one mechanism, stddev and number of parameters: its file records them before the
-/// first number is drawn, and other noise is refused. The same rows must serve one run only.
+/// A key is for one mechanism, stddev and number of parameters: the key file records them before the
+/// first number is drawn, and drawing other noise with this key is refused. Use the noise in one
+/// training run only: two runs with the same noise are NOT private, because it cancels in their
+/// difference.
 ///
 /// Examples:
 ///   antiphon noise m.safetensors --params 1e6 --epsilon 8 --delta 1e-6 --output noise.npy
 ///   antiphon noise m.safetensors --check noise.npy
 ///   antiphon noise m.safetensors --params 1e6 --noise-multiplier 0.6 --key run.key --rows 0:500 \
 ///       --output first.bin
-///   antiphon noise m.safetensors --params 1e6 --noise-multiplier 0.6 --key run.key --output - | train
+///   antiphon noise m.safetensors --params 1e6 --noise-multiplier 0.6 --key run.key --output - | ./my-training
 ///   antiphon noise m.safetensors --self-test
 ///
 /// Exit status: 0 done, 1 a check failed (verification, --check, --self-test), 2 bad input.
@@ -67,32 +72,34 @@ pub struct Noise {
     /// Parameters of the model, the length of a row (1e6 is a million). With --self-test: coordinates to test (default 32768)
     #[arg(long, value_name = "D", value_parser = count)]
     params: Option<u64>,
-    /// Only these steps, counted from 0; HI is not among them
+    /// Only the steps LO, …, HI − 1, counted from 0
     #[arg(long, value_name = "LO:HI")]
     rows: Option<Span>,
-    /// Only these coordinates
+    /// Only the coordinates LO, …, HI − 1, counted from 0
     #[arg(long, value_name = "LO:HI")]
     coords: Option<Span>,
     #[command(flatten)]
     amount: AmountArgs,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Where to: a .npy file, a file of plain numbers, or - for plain numbers on standard output (with --key or --seed)
+    /// The file to write: .npy, or any other name for plain numbers; - for plain numbers on standard output (needs --key or --seed).
+    /// Without this flag, only a summary is printed
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
     /// Replace an existing file, or an unfinished one of another job
     #[arg(long, help_heading = "Output")]
     force: bool,
-    /// Memory to work with
+    /// Memory that may be used, about
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "256MiB", help_heading = "Output")]
     memory: u64,
-    /// Draw 64 random numbers of a finished table again from its key (FILE.key, or --key, or --seed), and compare every bit
+    /// Check a finished table: draw 64 randomly chosen entries, the first and the last again from the key (FILE.key, or --key, or
+    /// --seed), and compare every bit. Does not check that there is enough noise
     #[arg(long, value_name = "FILE", help_heading = "Instead of writing", conflicts_with_all = [
         "self_test", "params", "output", "rows", "coords", "force", "reuse_key", "stddev", "noise_multiplier", "epsilon", "delta",
         "clip_norm",
     ])]
     check: Option<PathBuf>,
-    /// Test the noise of this mechanism, on this machine, with a fresh key (or --seed, or --key)
+    /// Run statistical tests of this mechanism's noise on this machine, with a fresh key (or --seed, or --key)
     #[arg(long, help_heading = "Instead of writing", conflicts_with_all = [
         "output", "rows", "coords", "force", "reuse_key", "stddev", "noise_multiplier", "epsilon", "delta", "clip_norm",
     ])]
@@ -222,7 +229,7 @@ impl Noise {
         }
         if !self.keys.named() && (self.rows.is_some() || self.coords.is_some()) {
             return Err(Error::Unsupported(
-                "--rows and --coords make one shard of a whole, so say which: the same --key FILE (or --seed) for all of them"
+                "--rows and --coords write one shard: all shards need the same key, so give --key FILE (or --seed)"
                     .into(),
             ));
         }

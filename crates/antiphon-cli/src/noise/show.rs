@@ -43,8 +43,9 @@ pub fn done(
         Some(path) => {
             say!("  key           {}, {}", path.display(), keys.key.cipher());
             say!(
-                "                who has it, or the noise, has the gradients: keep both as secret as the data"
+                "                keep key and noise as secret as the data: with either of them the noise can"
             );
+            say!("                be subtracted. Use this noise in one training run only");
         }
         None => say!("  key           from a seed, {}", keys.key.cipher()),
     }
@@ -92,7 +93,7 @@ pub fn self_test(
     let [field, stream] = result.samples;
     say!("{}", path.display());
     say!(
-        "  {field} normals of the field ({}), {stream} numbers of the stream ({coordinates} coordinates)",
+        "  {field} independent normals ({}), {stream} numbers of the mechanism's noise ({coordinates} coordinates)",
         key.cipher()
     );
     say!("         {:<46} {:>10} {:>10}", "test", "statistic", "p");
@@ -101,7 +102,7 @@ pub fn self_test(
         say!("  {mark} {:<46} {:>10.3} {:>10.2e}", test.name, test.statistic, test.p_value);
     }
     say!(
-        "{} A correct generator fails with probability {:.0e}: one of {} tests with p below {:.1e}.",
+        "{} A correct generator fails with probability {:.0e}. The run fails if any of {} tests has p below {:.1e}.",
         if result.passed() { "Passed." } else { "FAILED." },
         self_test::ALPHA,
         result.tests.len(),

@@ -44,7 +44,7 @@ pub struct Accuracy {
     /// Runs of each mechanism at each ε, with paired seeds
     #[arg(long, value_name = "R", default_value_t = 1)]
     repeats: usize,
-    /// The seed of the first
+    /// Seed of the first run. Seeded runs are not private
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Learning rates to choose from, by one run each on a tenth of the training examples that is held out; the paper's are
@@ -57,7 +57,7 @@ pub struct Accuracy {
     /// One of the paper's two ablations instead of --mechanisms
     #[arg(long, value_enum, conflicts_with = "mechanisms")]
     ablation: Option<Ablation>,
-    /// Passes over the data instead of the protocol's, for a quick look
+    /// Passes over the data instead of the protocol's, for a quick test
     #[arg(long, value_name = "K")]
     epochs: Option<usize>,
     /// Folder of the data sets' files (default: the one that `antiphon data list` shows)

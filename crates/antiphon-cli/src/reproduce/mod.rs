@@ -33,9 +33,9 @@ use std::sync::Arc;
 ///   antiphon reproduce variance --output pictures
 ///   antiphon reproduce cifar10 --epsilon 8 --mechanisms optimal,dp-sgd --output results
 ///
-/// Exit status: 0 ours agrees with the paper, 1 it does not, 2 bad input. cifar10 and fashion-mnist
-/// train and compare nothing: 0 when it is done. With --output they keep every run in that folder,
-/// and go on with what a kill left.
+/// Exit status: 0 the figures agree with the paper's, 1 they do not, 2 bad input. cifar10 and
+/// fashion-mnist train models and compare nothing with the paper: 0 when done. With --output they
+/// keep every run in that folder, and the same command continues after a kill.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Reproduce {
@@ -59,7 +59,7 @@ enum What {
     Variance,
     /// The figure of A, X, B and C for 6 epochs of 342 steps, momentum 0.95 and cooldown
     Matrices,
-    /// The figure of the optimal against the restarted decoder over stamps
+    /// The figure that compares the optimal with the restarted decoder, by number of stamps
     Decoders,
     /// The figure of accuracy on CIFAR-10: 20 epochs, batches of 500. About half an hour for each run on two cores
     Cifar10(accuracy::Accuracy),
@@ -70,7 +70,7 @@ enum What {
 /// Where pictures go.
 #[derive(Args)]
 pub struct Pictures {
-    /// Draw the figure into this folder, as SVG and PNG. cifar10 and fashion-mnist also keep their runs there, finished and not
+    /// Draw the figure into this folder, as SVG and PNG. cifar10 and fashion-mnist also keep finished and unfinished runs there
     #[arg(long, short, value_name = "FOLDER", global = true)]
     output: Option<PathBuf>,
     /// Replace existing pictures

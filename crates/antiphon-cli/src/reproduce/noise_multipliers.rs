@@ -95,9 +95,9 @@ pub fn run(json: bool) -> anyhow::Result<ExitCode> {
     let cautious: Vec<&str> =
         expected.runs.iter().map(|run| run.name.as_str()).filter(|name| is_cautious(name, &rows)).collect();
     if !cautious.is_empty() {
-        say!("The paper's noise multipliers for {} are more cautious than", cautious.join(" and "));
+        say!("The paper's noise multipliers for {} are larger than", cautious.join(" and "));
         say!(
-            "its ε need, by more than their rounding: they pay for the grid of its accountant. The ε printed for"
+            "its ε require, by more than rounding explains: its accountant rounds to a grid. The ε printed for"
         );
         say!(
             "DP-GD are 0.103 above the exact ones, which is 2052 times half of 1e-4, as if every step's loss was"

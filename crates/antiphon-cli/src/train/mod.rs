@@ -25,7 +25,7 @@ use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Train a model with differential privacy, by correlated noise
+/// Train a model with differential privacy, using correlated noise
 ///
 /// Without arguments: a linear model on handwritten digits that are compiled in, once with the
 /// optimal mechanism and once with independent noise, at the same ε, twenty times each.
@@ -45,11 +45,11 @@ use std::process::ExitCode;
 ///   dp-sgd                independent noise, Poisson samples, amplification by sampling
 ///   dp-sgd-shuffled       as dp-sgd, but with shuffled batches: NOT a valid guarantee
 ///   FILE                  a mechanism file for as many steps, not an implicit one. It is verified
-///                         first. A file that has one of these names: write ./optimal
+///                         first. For a file named like one of these write ./optimal
 ///
 /// Ctrl-C stops after the current step and, with --checkpoints, writes a checkpoint first; Ctrl-C
 /// again stops at once. After a kill at any moment the same command with --resume continues the run;
-/// if the folder has no run yet, the same command as before begins it.
+/// if the run had not started yet, repeat the command without --resume.
 ///
 /// Examples:
 ///   antiphon train
@@ -58,7 +58,7 @@ use std::process::ExitCode;
 ///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl
 ///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl --resume
 ///
-/// Exit status: 0 done, 1 a mechanism does not have the properties that it claims, 2 bad input,
+/// Exit status: 0 done, 1 a mechanism file fails verification, 2 bad input,
 /// 130 stopped.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
@@ -72,7 +72,8 @@ pub struct Train {
     /// The network (default: linear for digits, small for fashion-mnist, cifar10 for cifar10)
     #[arg(long, value_enum, help_heading = "Task")]
     model: Option<ModelName>,
-    /// Hold out this many training examples and test on them instead of the test images: for choosing learning rates
+    /// Hold out this many training examples and test on them instead of the test images: for choosing learning rates. ε does not
+    /// cover that choice
     #[arg(long, value_name = "N", help_heading = "Task")]
     held_out: Option<usize>,
     /// optimal, tree-online, tree-optimal, fft, fft-optimal, single-epoch, identity, dp-sgd, dp-sgd-shuffled, or a
@@ -122,18 +123,18 @@ pub struct Train {
     /// the operating system's random numbers. Not private: whoever knows or guesses the seed can compute the noise
     #[arg(long, value_name = "S", help_heading = "Runs")]
     seed: Option<u64>,
-    /// Keep the run in this folder, so that --resume can continue it after a crash or Ctrl-C. The folder also has the run's
-    /// secret key until the run is finished: let nobody else read it
+    /// Keep the run in this folder, so that --resume can continue it after a crash or Ctrl-C. The folder also
+    /// contains the run's secret key until the run is finished: keep it private
     #[arg(long, value_name = "DIR", help_heading = "Runs")]
     checkpoints: Option<PathBuf>,
     /// Steps between checkpoints (default: an epoch)
     #[arg(long, value_name = "N", requires = "checkpoints", help_heading = "Runs")]
     checkpoint_every: Option<usize>,
-    /// Continue the run in --checkpoints. Everything that the run depends on must be as it was; --threads, outputs and
-    /// --checkpoint-every may change
+    /// Continue the run in --checkpoints. All settings that the run depends on must be unchanged; --threads, outputs and
+    /// --checkpoint-every may differ
     #[arg(long, requires = "checkpoints", help_heading = "Runs")]
     resume: bool,
-    /// Write a line of JSON for every epoch. It has the training loss, which ε does not cover: do not publish it
+    /// Write a line of JSON for every epoch. It contains the training loss, which ε does not cover: do not publish it
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     log: Option<PathBuf>,
     /// Draw the accuracy by step: NAME.svg and NAME.png
@@ -311,8 +312,8 @@ impl Train {
                 let resume = if self.resume { "" } else { " --resume" };
                 eprintln!("antiphon: to continue: {} {words}{resume}", program());
             }
-            Some(_) => eprintln!("antiphon: the run had not begun; the same command begins it"),
-            None => eprintln!("antiphon: nothing was kept; with --checkpoints a run can be continued"),
+            Some(_) => eprintln!("antiphon: the run had not started; the same command starts it"),
+            None => eprintln!("antiphon: nothing was saved; with --checkpoints a run can be continued"),
         }
     }
 

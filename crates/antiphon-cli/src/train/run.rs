@@ -211,7 +211,7 @@ fn resume(trainer: &mut Trainer<'_>, folder: &Folder, path: &Path) -> Result<f64
 fn say_stopped(trainer: &Trainer<'_>, place: Option<&Place<'_>>) {
     let (step, steps) = (trainer.state().step, trainer.steps());
     let kept = match place {
-        Some(place) => format!("; the checkpoint in {} has them", place.folder.display()),
+        Some(place) => format!("; they are saved in {}", place.folder.display()),
         None => ", without a checkpoint".into(),
     };
     eprintln!("antiphon: stopped after {step} of {steps} step{}{kept}", plural(steps));

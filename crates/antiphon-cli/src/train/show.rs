@@ -142,8 +142,8 @@ impl All<'_> {
                 .collect();
             let also = if others.is_empty() { String::new() } else { format!(" ({})", others.join("; ")) };
             sentences.push(format!(
-                "This holds for each run by itself{also}. {} runs were made on the same data: releasing more than one of them has a \
-                 larger ε.",
+                "This holds for each run by itself{also}. {} runs were made on the same data: if more than one of them is released, \
+                 ε is larger.",
                 self.finished.len()
             ));
         }

@@ -83,8 +83,9 @@ pub fn claim(path: &Path, intended: &Use, reuse: bool) -> Result<Vec<Use>> {
     }
     if let Some(other) = before.iter().find(|other| *other != intended).filter(|_| !reuse) {
         let reason = format!(
-            "its key (fingerprint {}) is already used for {other}, so not for {intended}. The noise of two runs with one key \
-             cancels in their difference: take another key, or --reuse-key if no other noise of this key was or will be used",
+            "its key (fingerprint {}) is already used for {other}, and cannot be used for {intended}. The noise of two runs \
+             with one key can cancel in their difference: use another key, or --reuse-key if no other noise of this key was or will be used \
+             in training",
             key.fingerprint()
         );
         return Err(Error::File { path: path.into(), reason });
@@ -118,7 +119,7 @@ fn load(path: &Path) -> Result<(Key, Stored)> {
     let stored: Stored = serde_json::from_str(&text)
         .map_err(|_| refuse("is not a key: one JSON object with antiphon_key, cipher and key"))?;
     if stored.antiphon_key != 1 {
-        return Err(refuse("is a key of another version; this program knows version 1"));
+        return Err(refuse("is a key of another version; this program reads version 1"));
     }
     let cipher = Cipher::from_name(&stored.cipher)
         .map_err(|_| refuse("names a cipher other than aes256-ctr and chacha20"))?;

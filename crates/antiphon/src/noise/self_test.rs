@@ -1,4 +1,4 @@
-//! Does the noise that comes out have the law that it should have? A test of a mechanism's stream on this machine.
+//! Statistical tests of the distribution of a mechanism's noise, as it is drawn on this machine.
 //!
 //! The field is tested by itself: moments, distribution, tails, correlations along coordinates and from step to step. Then the rows
 //! of the stream, as a run would get them: the covariance between steps, against that of the mechanism. With probes u, v (single

@@ -97,7 +97,7 @@ impl Sums {
         }
         tests.push(Test::chi_squared("tails", chi_squared, cells));
         for (i, [plain, squares]) in self.products.into_iter().enumerate() {
-            let what = LAGS.get(i).map_or("the next step".into(), |lag| format!("{lag} further"));
+            let what = LAGS.get(i).map_or("next step".into(), |lag| format!("lag {lag}"));
             tests.push(Test::normal(format!("correlation, {what}"), plain / n.sqrt()));
             tests.push(Test::normal(format!("correlation of squares, {what}"), squares / n.sqrt()));
         }

@@ -166,7 +166,7 @@ pub fn certificate(
 fn check(schema: &Schema, workload: &Workload, params: &Params) -> Result<()> {
     // Smaller gaps drown in the allowances for rounding.
     let (least, allowed) = if params.implicit {
-        (1e-6, "in [1e-6, 1] for an implicit mechanism")
+        (1e-6, "in [1e-6, 1] where no dense mechanism is made")
     } else {
         (1e-8, "in [1e-8, 1]")
     };

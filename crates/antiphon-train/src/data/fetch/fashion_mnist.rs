@@ -54,19 +54,19 @@ fn download(temporary: &Path, names: &[&str], folder: &Path, tasks: &Tasks<'_>) 
         Ran::Badly(said) => return fail(format!("{said}\nPerhaps `apt-get update` has to run first.")),
         Ran::NotFound => {
             return fail(format!(
-                "fashion-mnist comes in Debian's package {PACKAGE}, and there is no apt-get here to get it with."
+                "fashion-mnist is in Debian's package {PACKAGE}, but apt-get was not found."
             ));
         }
     }
     let files = fs::read_dir(temporary).map_err(|source| Error::Io { path: temporary.into(), source })?;
     let package = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
     let Some(package) = package.into_iter().find(|name| name.ends_with(".deb")) else {
-        return fail(format!("apt-get ended well, but left no {PACKAGE}_….deb."));
+        return fail(format!("apt-get succeeded, but did not write {PACKAGE}_….deb."));
     };
     let archive = match run("dpkg-deb", &["--fsys-tarfile", &package], temporary, tasks)? {
         Ran::Well(archive) => archive,
         Ran::Badly(said) => return fail(said),
-        Ran::NotFound => return fail("apt-get is here, but dpkg-deb is not: install dpkg.".into()),
+        Ran::NotFound => return fail("apt-get was found, but dpkg-deb was not: install dpkg.".into()),
     };
     match unpack(&archive[..], names, temporary) {
         Ok(missing) if missing.is_empty() => Ok(()),
