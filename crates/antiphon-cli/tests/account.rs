@@ -297,7 +297,7 @@ fn wrong_input_is_named() {
         ),
         (
             "m.safetensors --noise-multiplier 1 --delta 1e-6 --sampling-rate 0.1",
-            "--sampling-rate must be left out where a mechanism FILE, which is one Gaussian",
+            "--sampling-rate must be left out where a mechanism FILE (one Gaussian mechanism for all steps",
         ),
         (
             "m.safetensors --noise-multiplier 1 --delta 1e-6 --compositions 2",

@@ -249,7 +249,7 @@ fn ctrl_c_keeps_the_run_and_says_how_to_continue_it() {
     wait_for(&here.join("run/checkpoint.safetensors"));
     let (said, status) = signalled(child, "-INT");
     assert_eq!(status, Some(130), "{said}");
-    assert!(said.contains(" of 4500 steps; the checkpoint in run has them"), "{said}");
+    assert!(said.contains(" of 4500 steps; they are saved in run"), "{said}");
     let stopped = said.split("stopped after ").nth(1).unwrap().split(' ').next().unwrap();
     let command =
         said.lines().find_map(|line| line.strip_prefix("antiphon: to continue: antiphon ")).unwrap();

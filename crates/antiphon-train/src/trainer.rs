@@ -327,6 +327,14 @@ impl<'a> Trainer<'a> {
             *v = (beta * f64::from(*v) + gradient) as f32;
             *theta = (f64::from(*theta) - rate * f64::from(*v)) as f32;
         }
+        if !parameters.iter().all(|x| x.is_finite()) {
+            return Err(Error::Numerical(format!(
+                "the training diverged: parameters are not finite after step {} of {}; use a learning rate below {}",
+                step + 1,
+                self.rates.len(),
+                self.settings.learning_rate
+            )));
+        }
         running.0 += totals.examples;
         running.1 += totals.loss;
         running.2 += totals.clipped;

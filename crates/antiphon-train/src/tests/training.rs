@@ -368,3 +368,13 @@ fn wrong_settings_are_named() {
     let text = message(&|s| s.epochs = 4);
     assert_eq!(text, "mechanism must be made for 60 steps (4 epochs of 15), got 45 steps");
 }
+
+#[test]
+fn a_run_that_diverges_is_an_error() {
+    let mut run = Run::new("identity", 1.0);
+    run.settings.learning_rate = 1e38;
+    let mut trainer = run.trainer(&Secrets::from_seed(1, &run.description().id()));
+    let error = std::iter::repeat_with(|| trainer.step()).take(45).find_map(Result::err);
+    let message = error.expect("no model can be trained like this").to_string();
+    assert!(message.contains("the training diverged") && message.contains("of 45"), "{message}");
+}
