@@ -1,7 +1,7 @@
 //! What a certificate proves: the lower bound a²/c on the loss of every mechanism.
 //!
 //! The checker's own code, which shares nothing with the optimizer's search beyond `linalg`: singular values for short runs
-//! and dense workloads, determinants in linear time for long ones ([`determinant`], [`logarithms`], [`stacked`]). Either is a bound for every finite
+//! and dense workloads, determinants in linear time for long ones (`determinant`, `logarithms`, `stacked`). Either is a bound for every finite
 //! certificate, forged ones included. The optimizer calls it once, at the end, so that it claims nothing that the checker cannot derive.
 
 mod determinant;
