@@ -11,8 +11,8 @@ use crate::workload::Workload;
 
 /// Relative rounding error allowed for a sum of resolvents in square-root form (an estimate).
 const ROUNDING: f64 = 1e-9;
-/// Beyond this θ (docs/theory.md, section 8) that estimate is not believed. Genuine mechanisms have 1e-4 at most, at 100,000 steps with momentum
-/// and a cooldown.
+/// Beyond this θ (docs/theory.md, section 8) that estimate is not believed. Of genuine mechanisms with 100,000 steps,
+/// prefix sums have 5e-7, momentum 0.95 with a cooldown 1.6e-5.
 const WORST_CONDITIONING: f64 = 1e-2;
 
 /// The derived figures.
