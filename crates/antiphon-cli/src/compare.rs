@@ -4,7 +4,7 @@ use crate::args::{SchemaArgs, WorkloadArgs, whole};
 use crate::output::{answer, figure, print_json};
 use crate::progress::Watch;
 use crate::table::table_without;
-use antiphon::plan::{Candidate, Choice, CompareParams, Comparison, compare};
+use antiphon::plan::{Candidate, Choice, CompareParams, Comparison, LeftOut, compare};
 use antiphon::schema::Schema;
 use antiphon::sensitivity::Kind;
 use antiphon::text::counted;
@@ -107,6 +107,11 @@ impl Compare {
     }
 }
 
+/// Why a mechanism was not compared.
+fn reason(left: &LeftOut) -> &str {
+    left.failure.as_deref().unwrap_or("as asked (--without)")
+}
+
 /// A comparison as a JSON object.
 pub fn as_json(
     schema: &Schema,
@@ -114,7 +119,7 @@ pub fn as_json(
     comparison: &Comparison,
     start: Instant,
 ) -> serde_json::Value {
-    let left_out = |(choice, reason): &(antiphon::plan::Choice, String)| serde_json::json!({ "name": choice.name(), "reason": reason });
+    let left_out = |left: &LeftOut| serde_json::json!({ "name": left.choice.name(), "reason": reason(left) });
     serde_json::json!({
         "steps": schema.steps(),
         "schema": schema,
@@ -131,7 +136,7 @@ pub fn print(schema: &Schema, workload: &Workload, comparison: &Comparison, para
     say!("{}; {}", schema.describe(), workload.describe());
     match comparison.lower_bound {
         Some(bound) => say!("No mechanism has a loss below {} (numerically certified).", figure(bound)),
-        None if comparison.left_out.iter().any(|(choice, _)| *choice == Choice::Optimal) => {
+        None if comparison.left_out.iter().any(|left| left.choice == Choice::Optimal) => {
             say!("No lower bound on the loss was computed.");
         }
         None => say!("No lower bound on the loss is known for this participation schema."),
@@ -152,8 +157,8 @@ pub fn print(schema: &Schema, workload: &Workload, comparison: &Comparison, para
     let rows = comparison.candidates.iter().map(|candidate| row(candidate, params));
     // On a narrow terminal first go: spectral, flops, time, max variance, sensitivity, loss.
     table_without(&header.map(String::from), &rows.collect::<Vec<_>>(), &[5, 8, 9, 6, 4, 1]);
-    for (choice, reason) in &comparison.left_out {
-        say!("Not compared: {}, {reason}.", choice.name());
+    for left in &comparison.left_out {
+        say!("Not compared: {}, {}.", left.choice.name(), reason(left));
     }
     say!("");
 }

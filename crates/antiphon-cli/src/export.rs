@@ -1,7 +1,7 @@
 //! `antiphon export`.
 
 use crate::output::{answer, bound, print_json};
-use crate::verify::Examined;
+use crate::verify::examine;
 use antiphon::error::Error;
 use antiphon::linalg::dense::{self, Matrix};
 use antiphon::mechanism::factorization::{encoder_matrix, noising_matrix};
@@ -59,14 +59,14 @@ enum Which {
 impl Export {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
         let mechanism = file::read(&self.file)?;
-        let matrix = match &mechanism.noise {
+        let matrix = match mechanism.noise() {
             Noise::Dense(noising) => match self.matrix {
                 Which::C => noising.encoder()?,
-                Which::B => mechanism.workload.apply(noising.matrix()),
+                Which::B => mechanism.workload().apply(noising.matrix()),
                 Which::X => dense::gram(&noising.encoder()?),
                 Which::Cinv => noising.matrix().clone(),
             },
-            Noise::Structured(structured) => self.written_out(*structured, &mechanism.workload)?,
+            Noise::Structured(structured) => self.written_out(*structured, mechanism.workload())?,
             Noise::Implicit { .. } => {
                 return Err(Error::Unsupported(
                     "an implicit mechanism has no matrix to export; optimize without --implicit".into(),
@@ -86,9 +86,9 @@ impl Export {
         npy::write(&self.output, &matrix, self.force)?;
         let (rows, columns) = (matrix.nrows(), matrix.ncols());
         // Derived, not claimed: somebody scales noise with it.
-        let sensitivity = match Examined::mechanism(&mechanism) {
-            Ok(examined) if examined.report.ok() => Some(examined.report.sensitivity.upper),
-            Ok(_) => None,
+        let name = if matches!(mechanism.noise(), Noise::Structured(_)) { "W" } else { "C⁻¹" };
+        let sensitivity = match examine(mechanism) {
+            Ok(examined) => examined.verified().ok().map(|verified| verified.sensitivity()),
             Err(error) => {
                 eprintln!("antiphon: {error}");
                 None
@@ -104,7 +104,6 @@ impl Export {
                 "sensitivity": sensitivity,
             }))?;
         } else {
-            let name = if matches!(mechanism.noise, Noise::Structured(_)) { "W" } else { "C⁻¹" };
             say!("Wrote {:?} ({rows}×{columns}) to {}.", self.matrix, self.output.display());
             say!(
                 "The noise of step t is clip · noise_multiplier · sensitivity · (row t of {name}·Z), Z standard normal;"

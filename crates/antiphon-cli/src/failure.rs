@@ -2,6 +2,7 @@
 
 use crate::output::{print_json, printed_json};
 use antiphon::Error;
+use antiphon::error::Hint;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
@@ -75,21 +76,59 @@ fn explain(error: &anyhow::Error) -> String {
         "width",
         "without",
     ];
-    match error.downcast_ref::<Error>() {
-        Some(Error::Argument { argument, .. }) if FLAGS.contains(&argument.as_str()) => {
-            format!(
-                "--{}{}",
-                argument.replace('_', "-"),
-                error.to_string().trim_start_matches(argument.as_str())
-            )
+    let Some(error) = error.downcast_ref::<Error>() else {
+        return error.to_string();
+    };
+    let (plain, hint) = error.parts();
+    let mut text = plain.to_string();
+    match plain {
+        Error::Argument { argument, .. } if FLAGS.contains(&argument.as_str()) => {
+            text = format!("--{}{}", argument.replace('_', "-"), text.trim_start_matches(argument.as_str()));
         }
-        _ => error.to_string(),
+        // Its words are part of the message.
+        Error::NoConvergence { hint, .. } => text = text.replace(&format!("; {hint}"), ""),
+        _ => {}
     }
+    hint.map_or(text.clone(), |hint| text + advice(hint))
+}
+
+/// What may help, with the flags of this program.
+fn advice(hint: Hint) -> &'static str {
+    match hint {
+        Hint::Replace => "; use --force to replace it",
+        Hint::ReplaceKey => {
+            ": remove the file, or use --force to make a new key; for more noise of the same run, give this file with --key"
+        }
+        Hint::Resume => ": use --resume to continue it, or another folder for a new run",
+        Hint::ReuseKey => {
+            ": use another key, or --reuse-key if no other noise of this key was or will be used in training"
+        }
+        Hint::NotImplicit => "; optimize without --implicit",
+        Hint::Implicit => "; --implicit makes the certificate and the linear-size description only",
+        Hint::MoreIterations => "; try a larger --gap or --max-iterations",
+        Hint::LargerGap => {
+            "; double precision does not allow to certify more for this workload, try a larger --gap"
+        }
+        Hint::ListedSchema => {
+            ". Use fixed epoch order (--steps-per-epoch) if the data keep their order, or an explicit list (--patterns)"
+        }
+        Hint::Evaluate => {
+            ". Use --epochs or --steps with --steps-per-epoch, or --patterns. `antiphon compare` and `antiphon plan` evaluate \
+             all mechanisms under minimum separation; `antiphon sensitivity FILE --min-separation B` gives the sensitivity \
+             that a mechanism file for as many steps has under it"
+        }
+        Hint::DataFolder => ": give --data DIR or set ANTIPHON_DATA",
+    }
+}
+
+/// The library's error, without its hint.
+fn library(error: &anyhow::Error) -> Option<&Error> {
+    error.downcast_ref::<Error>().map(|error| error.parts().0)
 }
 
 /// The kind of an error, as `--json` has it.
 fn kind(error: &anyhow::Error) -> &'static str {
-    match error.downcast_ref::<Error>() {
+    match library(error) {
         Some(Error::Argument { .. }) => "argument",
         Some(Error::Unsupported(_)) => "unsupported",
         Some(Error::NoConvergence { .. }) => "no-convergence",
@@ -97,15 +136,17 @@ fn kind(error: &anyhow::Error) -> &'static str {
         Some(Error::Interrupted) => "interrupted",
         Some(Error::Io { .. }) => "io",
         Some(Error::File { .. }) => "file",
-        None => "other",
+        Some(Error::Verification { .. }) => "verification",
+        Some(Error::Privacy(_)) => "privacy",
+        Some(Error::Hinted { .. }) | None => "other",
     }
 }
 
 /// See [`EXIT_STATUSES`].
 fn exit_status(error: &anyhow::Error) -> u8 {
     let io = |kind: ErrorKind| if is_bad_input(kind) { 2 } else { REFUSED };
-    match (error.downcast_ref::<Error>(), error.downcast_ref::<std::io::Error>()) {
-        (Some(Error::NoConvergence { .. } | Error::Numerical(_)), _) => 1,
+    match (library(error), error.downcast_ref::<std::io::Error>()) {
+        (Some(Error::NoConvergence { .. } | Error::Numerical(_) | Error::Verification { .. }), _) => 1,
         (Some(Error::Interrupted), _) => 130,
         (Some(Error::Io { source, .. }), _) => io(source.kind()),
         (None, Some(error)) => io(error.kind()),
@@ -132,6 +173,8 @@ mod tests {
             (Error::Unsupported("no".into()), 2, "unsupported"),
             (Error::Numerical("no".into()), 1, "numerical"),
             (Error::Interrupted, 130, "interrupted"),
+            (Error::Verification { check: "loss", detail: "no".into() }, 1, "verification"),
+            (Error::Privacy("no".into()), 2, "privacy"),
             (Error::File { path: "f".into(), reason: "no".into() }, 2, "file"),
             (io(ErrorKind::NotFound), 2, "io"),
             (io(ErrorKind::InvalidData), 2, "io"),
@@ -144,6 +187,14 @@ mod tests {
             let error = anyhow::Error::from(error);
             assert_eq!((exit_status(&error), kind(&error)), (status, name), "{error}");
         }
+        let hinted = anyhow::Error::from(io(ErrorKind::StorageFull).with(Hint::Replace));
+        assert_eq!((exit_status(&hinted), kind(&hinted)), (3, "io"));
+        let gap = Error::NoConvergence { gap: 0.5, target: 0.1, iterations: 3, hint: Hint::MoreIterations };
+        assert_eq!(
+            explain(&gap.into()),
+            "the gap reached is 5.000e-1, above the requested 1.000e-1, after 3 iterations; try a larger --gap or \
+             --max-iterations"
+        );
         let missing = antiphon::atomic::check("no such folder/m".as_ref(), false).unwrap_err();
         assert_eq!(exit_status(&missing.into()), 3);
         assert_eq!(exit_status(&std::io::Error::from(ErrorKind::StorageFull).into()), 3);

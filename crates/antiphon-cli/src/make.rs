@@ -122,7 +122,7 @@ impl Make {
             print_json(&value)?;
         } else {
             let repeated = if stamps == 1 { String::new() } else { format!(", {stamps} stamps") };
-            say!("{}{repeated}: a {} mechanism", self.family.name(), mechanism.noise.kind());
+            say!("{}{repeated}: a {} mechanism", self.family.name(), mechanism.noise().kind());
             print_figures(&mechanism);
             say!("  time          {seconds:.2} s");
             self.keep.print(&mechanism);

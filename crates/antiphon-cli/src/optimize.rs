@@ -116,7 +116,7 @@ impl Optimize {
     }
 
     fn print(&self, optimized: &Optimized) {
-        say!("Optimal {} mechanism", optimized.mechanism.noise.kind());
+        say!("Optimal {} mechanism", optimized.mechanism.noise().kind());
         print_figures(&optimized.mechanism);
         let route = match optimized.route {
             antiphon::optimize::Route::Structured => "linear-time",

@@ -105,10 +105,10 @@ impl SensitivityCommand {
             return Err(Error::Unsupported("--gram is for .npy and .npz files".into()).into());
         }
         let mechanism = file::read(&self.file)?;
-        let steps = mechanism.schema.steps();
+        let steps = mechanism.schema().steps();
         let schema =
-            if self.schema.any() { self.schema.schema(Some(steps))? } else { mechanism.schema.clone() };
-        let noising = match &mechanism.noise {
+            if self.schema.any() { self.schema.schema(Some(steps))? } else { mechanism.schema().clone() };
+        let noising = match mechanism.noise() {
             Noise::Dense(noising) => noising,
             Noise::Structured(structured) => {
                 let factorization = structured.factorization(steps)?;

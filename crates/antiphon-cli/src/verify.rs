@@ -5,9 +5,8 @@ use crate::output::{answer, figure, percent, print_json};
 use crate::progress::{Watch, busy};
 use antiphon::error::Error;
 use antiphon::mechanism::Mechanism;
-use antiphon::schema::Schema;
-use antiphon::verify::Report;
-use antiphon::{file, npy, verify};
+use antiphon::verify::Examined;
+use antiphon::{file, npy};
 use clap::Args;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -43,8 +42,8 @@ pub struct Verify {
 impl Verify {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
         let examined = if is_numpy(&self.file) { self.foreign()? } else { self.own()? };
-        examined.show(&self.file, json)?;
-        Ok(answer(examined.report.ok()))
+        show(&examined, &self.file, json)?;
+        Ok(answer(examined.report().ok()))
     }
 
     fn own(&self) -> anyhow::Result<Examined> {
@@ -55,7 +54,7 @@ impl Verify {
             )
             .into());
         }
-        Ok(Examined::mechanism(&file::read(&self.file)?)?)
+        Ok(examine(file::read(&self.file)?)?)
     }
 
     fn foreign(&self) -> anyhow::Result<Examined> {
@@ -63,91 +62,74 @@ impl Verify {
         let schema = self.schema.schema(Some(c.ncols()))?;
         let workload = self.workload.workload(schema.steps())?;
         let watch = Watch::start(self.gap)?;
-        let report = verify::encoder(&c, &schema, &workload, self.gap, &|progress| watch.observe(progress));
+        let examined =
+            Examined::encoder(&c, schema, &workload, self.gap, &|progress| watch.observe(progress));
         watch.finish();
-        Ok(Examined { kind: "foreign", id: None, schema, workload: workload.describe(), report: report? })
+        Ok(examined?)
     }
 }
 
-/// What was examined, without which a verdict is worth nothing, and what was found.
-pub struct Examined {
-    pub kind: &'static str,
-    /// Of a mechanism; a foreign matrix has none.
-    pub id: Option<String>,
-    pub schema: Schema,
-    pub workload: String,
-    pub report: Report,
+/// Derives again everything that a mechanism claims, with a sign of life.
+pub fn examine(mechanism: Mechanism) -> antiphon::Result<Examined> {
+    busy("verifying", || Examined::mechanism(mechanism))
 }
 
-impl Examined {
-    /// Derives again everything that a mechanism claims.
-    pub fn mechanism(mechanism: &Mechanism) -> antiphon::Result<Examined> {
-        Ok(Examined {
-            kind: mechanism.noise.kind(),
-            id: Some(file::id(mechanism)),
-            schema: mechanism.schema.clone(),
-            workload: mechanism.workload.describe(),
-            report: busy("verifying", || verify::mechanism(mechanism))?,
-        })
+/// Prints the verdict on the file with this path.
+pub fn show(examined: &Examined, path: &Path, json: bool) -> anyhow::Result<()> {
+    let report = examined.report();
+    if !json {
+        print(examined, path);
+        return Ok(());
     }
+    print_json(&serde_json::json!({
+        "ok": report.ok(),
+        "kind": examined.kind,
+        "id": examined.id,
+        "schema": examined.schema,
+        "workload": examined.workload,
+        "checks": report.checks,
+        "sensitivity_upper": finite(report.sensitivity.upper),
+        "sensitivity_lower": report.sensitivity.lower,
+        "loss": finite(report.loss),
+        "lower_bound": report.lower_bound,
+        "over_optimum": report.over_optimum().and_then(finite),
+    }))
+}
 
-    /// Prints the verdict on the file with this path.
-    pub fn show(&self, path: &Path, json: bool) -> anyhow::Result<()> {
-        let report = &self.report;
-        if !json {
-            self.print(path);
-            return Ok(());
-        }
-        print_json(&serde_json::json!({
-            "ok": report.ok(),
-            "kind": self.kind,
-            "id": self.id,
-            "schema": self.schema,
-            "workload": self.workload,
-            "checks": report.checks,
-            "sensitivity_upper": finite(report.sensitivity.upper),
-            "sensitivity_lower": report.sensitivity.lower,
-            "loss": finite(report.loss),
-            "lower_bound": report.lower_bound,
-            "over_optimum": report.over_optimum().and_then(finite),
-        }))
+/// The first lines about a file: its path and what it is for.
+pub fn print_about(examined: &Examined, path: &Path) {
+    say!("{}", path.display());
+    say!("  participation {}", examined.schema.describe());
+    say!("  workload      {}", examined.workload);
+    if let Some(id) = &examined.id {
+        say!("  id            {id} ({})", examined.kind);
     }
+}
 
-    /// The first lines about a file: its path and what it is for.
-    pub fn print_about(&self, path: &Path) {
-        say!("{}", path.display());
-        say!("  participation {}", self.schema.describe());
-        say!("  workload      {}", self.workload);
-        if let Some(id) = &self.id {
-            say!("  id            {id} ({})", self.kind);
-        }
+fn print(examined: &Examined, path: &Path) {
+    let report = examined.report();
+    print_about(examined, path);
+    for check in &report.checks {
+        let mark = if check.passed { "ok    " } else { "FAILED" };
+        say!("  {mark} {:<16} {}", check.name, check.detail);
     }
-
-    fn print(&self, path: &Path) {
-        let report = &self.report;
-        self.print_about(path);
-        for check in &report.checks {
-            let mark = if check.passed { "ok    " } else { "FAILED" };
-            say!("  {mark} {:<16} {}", check.name, check.detail);
-        }
-        say!("  loss          {}", figure(report.loss));
-        if let (Some(bound), Some(over)) = (report.lower_bound, report.over_optimum().and_then(finite)) {
-            say!(
-                "  at most {} above the best possible (lower bound {}, numerically certified)",
-                percent(over),
-                figure(bound)
-            );
-        }
+    say!("  loss          {}", figure(report.loss));
+    if let (Some(bound), Some(over)) = (report.lower_bound, report.over_optimum().and_then(finite)) {
         say!(
-            "{}",
-            match (report.ok(), self.id.is_some()) {
-                (true, true) => "Verified: every claim of the file holds.",
-                (true, false) => "Usable. For privacy use the upper bound on the sensitivity.",
-                (false, true) => "NOT verified: a claim of the file does not hold.",
-                (false, false) => "NOT usable.",
-            }
+            "  at most {} above the best possible (lower bound {}, numerically certified)",
+            percent(over),
+            figure(bound)
         );
     }
+    say!(
+        "{}",
+        match (report.ok(), examined.id.is_some()) {
+            (true, true) => "Verified: every claim of the file holds.",
+            (true, false) => "Usable. For privacy use the upper bound on the sensitivity.",
+            (false, true) => "NOT verified: a claim of the file does not hold.",
+            (false, false) => "NOT usable.",
+        }
+    );
 }
 
 /// Whether a file is one of NumPy's, by its first bytes or, where it cannot be read, by its name.

@@ -151,9 +151,9 @@ fn a_file_is_verified_before_anything_is_said() {
     }
     // A claim that does not hold: the verdict of `verify`, and no figure of privacy.
     let path = folder.path().join("m.safetensors");
-    let mut mechanism = antiphon::file::read(&path).unwrap();
+    let mut mechanism = antiphon::file::read(&path).unwrap().into_parts();
     mechanism.claims.sensitivity *= 0.9;
-    antiphon::file::write(&path, &mechanism, true).unwrap();
+    antiphon::file::write(&path, &mechanism.clone().into(), true).unwrap();
     let refused = json(folder.path(), &format!("{line} --json"), 1);
     assert!(refused["ok"] == false && refused["epsilon_upper"].is_null());
     let output = antiphon(folder.path(), line).code(1).get_output().clone();

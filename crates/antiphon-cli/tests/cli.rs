@@ -111,10 +111,10 @@ fn a_mechanism_from_a_formula_goes_around_the_house() {
     assert!(text.contains(&format!("antiphon make identity {run} --output mechanism.safetensors")), "{text}");
     // Another family under the same claims.
     let path = folder.path().join("tree-online.safetensors");
-    let mut mechanism = antiphon::file::read(&path).unwrap();
+    let mut mechanism = antiphon::file::read(&path).unwrap().into_parts();
     let family = antiphon::mechanism::Family::Identity;
     mechanism.noise = Noise::Structured(Structured { family, stamps: 3 });
-    antiphon::file::write(&path, &mechanism, true).unwrap();
+    antiphon::file::write(&path, &mechanism.clone().into(), true).unwrap();
     assert_eq!(json(folder.path(), "verify tree-online.safetensors --json", 1)["ok"], false);
     // One byte of the file.
     let path = folder.path().join("fft-optimal.safetensors");
@@ -243,9 +243,9 @@ fn a_changed_claim_is_found_out() {
     let folder = folder();
     antiphon(folder.path(), "optimize --epochs 3 --steps-per-epoch 4 --output m.safetensors").success();
     let path = folder.path().join("m.safetensors");
-    let mut mechanism = antiphon::file::read(&path).unwrap();
+    let mut mechanism = antiphon::file::read(&path).unwrap().into_parts();
     mechanism.claims.sensitivity *= 0.999;
-    antiphon::file::write(&path, &mechanism, true).unwrap();
+    antiphon::file::write(&path, &mechanism.clone().into(), true).unwrap();
     let value = json(folder.path(), "verify m.safetensors --json", 1);
     assert_eq!(value["ok"], false);
     let failed: Vec<&Value> =
@@ -259,13 +259,13 @@ fn export_says_the_sensitivity_that_is_derived_or_none() {
     let folder = folder();
     antiphon(folder.path(), "make tree-online --epochs 3 --steps-per-epoch 4 --output m").success();
     let path = folder.path().join("m");
-    let mut mechanism = antiphon::file::read(&path).unwrap();
+    let mut mechanism = antiphon::file::read(&path).unwrap().into_parts();
     let derived = json(folder.path(), "verify m --json", 0)["sensitivity_upper"].clone();
     let line = "export m --matrix Cinv --output w.npy --force";
     // A claim that is too large holds, but is not what noise has to be scaled with.
     mechanism.claims.sensitivity *= 1.5;
     mechanism.claims.loss *= 2.25;
-    antiphon::file::write(&path, &mechanism, true).unwrap();
+    antiphon::file::write(&path, &mechanism.clone().into(), true).unwrap();
     let value = json(folder.path(), &format!("{line} --json"), 0);
     assert_eq!((&value["sensitivity"], &value["verified"]), (&derived, &true.into()));
     assert_eq!((&value["rows"], &value["file"]), (&12.into(), &"w.npy".into()));
@@ -277,7 +277,7 @@ fn export_says_the_sensitivity_that_is_derived_or_none() {
     assert!(printed(0).0.contains(&format!("is at most {figure}")), "{:?}", printed(0));
     // One that is too small does not hold: the matrix, but no figure.
     mechanism.claims.sensitivity = 0.9 * derived.as_f64().unwrap();
-    antiphon::file::write(&path, &mechanism, true).unwrap();
+    antiphon::file::write(&path, &mechanism.clone().into(), true).unwrap();
     std::fs::remove_file(folder.path().join("w.npy")).unwrap();
     let value = json(folder.path(), &format!("{line} --json"), 1);
     assert_eq!((&value["sensitivity"], &value["verified"]), (&Value::Null, &false.into()));

@@ -263,9 +263,9 @@ fn noise_for_a_privacy_level() {
     }
     // A file that lies gets no noise, whichever way it is asked for.
     let path = here.join("m");
-    let mut mechanism = antiphon::file::read(&path).unwrap();
+    let mut mechanism = antiphon::file::read(&path).unwrap().into_parts();
     mechanism.claims.sensitivity *= 0.9;
-    antiphon::file::write(&path, &mechanism, true).unwrap();
+    antiphon::file::write(&path, &mechanism.clone().into(), true).unwrap();
     for amount in ["--epsilon 8 --delta 1e-6", "--noise-multiplier 1"] {
         let refused = json(here, &format!("noise m --params 7 {amount} --output o --json"), 1);
         assert_eq!(refused["ok"], false);

@@ -10,10 +10,13 @@
 //! nothing is protected. So a folder that has a run takes no other, a new run always makes a new key, and a run is resumed only
 //! if everything that it depends on is the same: data, order, settings, mechanism, version.
 
+use crate::description::{Description, Figures, Named};
 use crate::kind::{current_name, former_name, kind_of};
 use crate::secrets::Secrets;
+use crate::settings::Settings;
 use crate::task::Task;
-use crate::trainer::{Description, Epoch, Figures, Settings, State};
+use crate::trainer::{Epoch, Running, Saved, State};
+use antiphon::error::Hint;
 use antiphon::noise::key_file::{self, Use};
 use antiphon::noise::{Cipher, Key};
 use antiphon::{Error, Result, atomic, tensors};
@@ -26,7 +29,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Why a folder with a run takes no new one.
-const HAS_A_RUN: &str = "has a run already: use --resume to continue it, or another folder for a new run";
+const HAS_A_RUN: &str = "has a run already";
 
 /// The folder of a run.
 pub struct Folder {
@@ -76,7 +79,7 @@ struct Progress {
     /// That the run has taken so far.
     seconds: f64,
     epochs: Vec<Epoch>,
-    running: (usize, f64, usize),
+    running: Running,
 }
 
 /// What of a run is known before its mechanism is made, which may take long.
@@ -98,7 +101,7 @@ impl Folder {
     /// Refuses a folder that has a run, before any work is done for a new one.
     pub fn check_new(path: &Path) -> Result<()> {
         match path.join("run.json").exists() {
-            true => Err(Error::File { path: path.into(), reason: HAS_A_RUN.into() }),
+            true => Err(Error::File { path: path.into(), reason: HAS_A_RUN.into() }.with(Hint::Resume)),
             false => Ok(()),
         }
     }
@@ -117,7 +120,7 @@ impl Folder {
             None => {
                 let key = key_file::create(&path.join("key.json"), Cipher::fastest(), Use::Train)?;
                 run.key_fingerprint = Some(key.fingerprint());
-                Secrets::from_key(&key)
+                Secrets::from_key(key)
             }
         };
         let text = serde_json::to_string_pretty(&run).expect("plain fields");
@@ -133,14 +136,14 @@ impl Folder {
     pub fn check_resumable(path: &Path, outline: &Outline<'_>) -> Result<()> {
         let (run, _lock) = read(path)?;
         let found = &run.description;
-        let [name, wanted] = [&found.mechanism.0, outline.mechanism].map(current_name);
+        let [name, wanted] = [&found.mechanism.name, outline.mechanism].map(current_name);
         let name = if kind_of(&name) == wanted { name } else { wanted };
         let expected = Description {
             antiphon_run: Description::VERSION,
             dataset: outline.task.identity(),
             model: outline.task.model.name().into(),
             settings: *outline.settings,
-            mechanism: (name, found.mechanism.1.clone()),
+            mechanism: Named { name, id: found.mechanism.id.clone() },
             privacy: outline.privacy,
             stddev: found.stddev,
         };
@@ -157,13 +160,13 @@ impl Folder {
         check_same(path, &run, description, seed)?;
         let secrets = match seed {
             Some(seed) => Secrets::from_seed(seed, &description.id()),
-            None => Secrets::from_key(&key_of(path, &run)?),
+            None => Secrets::from_key(key_of(path, &run)?),
         };
         Ok((Folder { path: path.into(), run, _description: lock }, secrets))
     }
 
-    /// The state to continue from, if there is one, and the seconds that it took.
-    pub fn load(&self, noise_id: &str) -> Result<Option<(State, f64)>> {
+    /// What to continue from, if there is something, and the seconds that it took.
+    pub fn load(&self) -> Result<Option<(Saved, f64)>> {
         let path = self.path.join("checkpoint.safetensors");
         let refuse = |reason: String| Error::File { path: path.clone(), reason };
         let bytes = match fs::read(&path) {
@@ -186,30 +189,34 @@ impl Folder {
             }
         };
         let (parameters, velocity) = (numbers("parameters")?, numbers("velocity")?);
-        if entry("sha256") != checksum(entry("progress"), &parameters, &velocity) {
+        if entry("sha256") != checksum([entry("progress"), entry("private_run")], &parameters, &velocity) {
             return Err(damaged(&"the checksum of its numbers is wrong"));
         }
-        if (entry("run"), entry("noise")) != (&self.run.id(), noise_id) {
-            return Err(refuse("belongs to another run, or to another version of its mechanism".into()));
+        if entry("run") != self.run.id() {
+            return Err(refuse("belongs to another run".into()));
+        }
+        if entry("private_run").is_empty() {
+            return Err(refuse(
+                "was written by an earlier version of this program, and cannot be continued".into(),
+            ));
         }
         let Progress { step, seconds, epochs, running } =
             serde_json::from_str(entry("progress")).map_err(|error| damaged(&error))?;
-        Ok(Some((State { step, parameters, velocity, epochs, running }, seconds)))
+        let run = serde_json::from_str(entry("private_run")).map_err(|error| damaged(&error))?;
+        let model = State { step, parameters, velocity, epochs, running };
+        Ok(Some((Saved { model, run }, seconds)))
     }
 
     /// Keeps a state, as a whole or not at all.
-    pub fn save(&self, state: &State, noise_id: &str, seconds: f64) -> Result<()> {
-        let State { parameters, velocity, .. } = state;
-        let (step, epochs, running) = (state.step, state.epochs.clone(), state.running);
+    pub fn save(&self, saved: &Saved, seconds: f64) -> Result<()> {
+        let Saved { model, run } = saved;
+        let State { parameters, velocity, .. } = model;
+        let (step, epochs, running) = (model.step, model.epochs.clone(), model.running);
         let progress = Progress { step, seconds, epochs, running };
         let progress = serde_json::to_string(&progress).expect("plain fields");
-        let sum = checksum(&progress, parameters, velocity);
-        let about = [
-            ("run", self.run.id()),
-            ("noise", noise_id.to_string()),
-            ("progress", progress),
-            ("sha256", sum),
-        ];
+        let run = serde_json::to_string(run).expect("plain fields");
+        let sum = checksum([&progress, &run], parameters, velocity);
+        let about = [("run", self.run.id()), ("private_run", run), ("progress", progress), ("sha256", sum)];
         let vectors = [("parameters", &parameters[..]), ("velocity", &velocity[..])];
         write(&self.path.join("checkpoint.safetensors"), vectors, about, true)
     }
@@ -371,8 +378,8 @@ fn compare(name: &str, found: &serde_json::Value, expected: &serde_json::Value, 
     }
 }
 
-fn checksum(progress: &str, parameters: &[f32], velocity: &[f32]) -> String {
-    let mut hash = Sha256::new().chain_update(progress);
+fn checksum(texts: [&str; 2], parameters: &[f32], velocity: &[f32]) -> String {
+    let mut hash = Sha256::new().chain_update(texts[0]).chain_update(texts[1]);
     parameters.iter().chain(velocity).for_each(|x| hash.update(x.to_le_bytes()));
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

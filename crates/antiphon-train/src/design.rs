@@ -1,83 +1,35 @@
 //! Which noise a run gets, and how it is accounted for.
 
+use crate::description::Figures;
 use crate::kind::Kind;
-use crate::trainer::Figures;
-use antiphon::accounting::calibrate::{self, Run};
-use antiphon::accounting::{self, Params as Accounting};
-use antiphon::mechanism::{self, Family, Mechanism, Noise, NoisingMatrix, Structured};
+use antiphon::accounting::Adjacency;
+use antiphon::accounting::calibrate::Run;
+use antiphon::mechanism::{self, Family, Mechanism, NoisingMatrix, Structured};
+use antiphon::noise::{Key, Stddev};
 use antiphon::optimize::{self, Params, Progress};
+use antiphon::run::{self, Budget, Privacy, PrivateRun, Sampled};
 use antiphon::schema::Schema;
+use antiphon::verify::{self, Verified};
 use antiphon::workload::Workload;
-use antiphon::{Error, Result, make, verify};
+use antiphon::{Error, Result, make};
 
 /// Numbers of stamps among which the best is sought: those of the paper's sweep.
 pub const STAMPS: [usize; 5] = [1, 2, 5, 10, 20];
 /// How close to the optimum the mechanisms are made, or measured.
 const GAP: f64 = 1e-3;
 
-/// A kind of noise for one run, ready to be accounted for. Its parts are private: what privacy rests on was derived here.
+/// A kind of noise for one run, ready to be accounted for.
 #[derive(Debug, Clone)]
 pub struct Design {
     name: String,
-    mechanism: Option<Mechanism>,
-    steps: usize,
-    sensitivity: f64,
-    run: Run,
-    poisson: bool,
-    valid: bool,
+    noise: Noise,
 }
 
-/// What a run costs. Only [`Design::privacy`] makes one.
-///
-/// ```compile_fail
-/// use antiphon_train::design::Privacy;
-/// let forged = Privacy { epsilon: 0.1, delta: 1e-9, noise_multiplier: 0.5, run: todo!(), valid: true };
-/// ```
-///
-/// Nor is one read from a file: what a file says is a plain [`Figures`].
-///
-/// ```compile_fail
-/// let forged: antiphon_train::design::Privacy = serde_json::from_str("{}").unwrap();
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Privacy {
-    epsilon: f64,
-    delta: f64,
-    noise_multiplier: f64,
-    /// What was accounted for.
-    run: Run,
-    valid: bool,
-}
-
-impl Privacy {
-    /// An upper bound on ε.
-    pub fn epsilon(&self) -> f64 {
-        self.epsilon
-    }
-
-    /// δ.
-    pub fn delta(&self) -> f64 {
-        self.delta
-    }
-
-    /// Noise standard deviation over sensitivity.
-    pub fn noise_multiplier(&self) -> f64 {
-        self.noise_multiplier
-    }
-
-    /// Whether ε holds for what the run does.
-    pub fn valid(&self) -> bool {
-        self.valid
-    }
-}
-
-/// How much privacy, or how much noise.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Budget {
-    /// The least noise for this ε.
-    Epsilon(f64),
-    /// This noise.
-    NoiseMultiplier(f64),
+/// What it is.
+#[derive(Debug, Clone)]
+enum Noise {
+    Matrix(Verified),
+    Sampled(Sampled),
 }
 
 impl Design {
@@ -87,38 +39,66 @@ impl Design {
     }
 
     /// The mechanism; none for DP-SGD.
-    pub fn mechanism(&self) -> Option<&Mechanism> {
-        self.mechanism.as_ref()
+    pub fn mechanism(&self) -> Option<&Verified> {
+        match &self.noise {
+            Noise::Matrix(verified) => Some(verified),
+            Noise::Sampled(_) => None,
+        }
     }
 
     /// n.
     pub fn steps(&self) -> usize {
-        self.steps
-    }
-
-    /// What a standard deviation is relative to: an upper bound that was derived here, for contributions of norm one.
-    pub fn sensitivity(&self) -> f64 {
-        self.sensitivity
+        match &self.noise {
+            Noise::Matrix(verified) => verified.steps(),
+            Noise::Sampled(sampled) => sampled.steps,
+        }
     }
 
     /// The event that is accounted for.
     pub fn run(&self) -> Run {
-        self.run
+        match &self.noise {
+            Noise::Matrix(_) => Run::Matrix,
+            Noise::Sampled(sampled) => sampled.run(),
+        }
     }
 
     /// Whether batches are Poisson samples; otherwise they come in a fixed order.
     pub fn poisson(&self) -> bool {
-        self.poisson
+        matches!(self.noise, Noise::Sampled(Sampled { poisson: true, .. }))
     }
 
     /// Whether ε holds for what the run does.
     pub fn valid(&self) -> bool {
-        self.valid
+        !matches!(self.noise, Noise::Sampled(Sampled { poisson: false, .. }))
     }
 
-    /// Whether a privacy was accounted for the event of this design. ε depends on that event and the noise multiplier alone.
-    pub fn covers(&self, privacy: &Privacy) -> bool {
-        (privacy.run, privacy.valid) == (self.run, self.valid)
+    /// The noise for a budget, or the privacy of a noise.
+    pub fn privacy(&self, budget: Budget) -> Result<Privacy> {
+        budget.account(self.run(), Adjacency::ZeroOut)
+    }
+
+    /// The standard deviation of Z.
+    pub fn stddev(&self, privacy: &Privacy, clip_norm: f64) -> Result<Stddev> {
+        match &self.noise {
+            Noise::Matrix(verified) => Stddev::of(verified, privacy.noise_multiplier(), clip_norm),
+            Noise::Sampled(sampled) => sampled.stddev(privacy, clip_norm),
+        }
+    }
+
+    /// The run, with the noise that was accounted for. It takes the keys that it needs.
+    pub fn start(
+        &self,
+        settings: &run::Settings,
+        privacy: Privacy,
+        noise: Key,
+        sampling: Key,
+    ) -> Result<PrivateRun> {
+        match &self.noise {
+            Noise::Matrix(verified) => PrivateRun::accounted(verified.clone(), settings, privacy, noise),
+            Noise::Sampled(sampled) => {
+                PrivateRun::sampled_accounted(*sampled, settings, privacy, noise, sampling)
+            }
+        }
     }
 
     /// The design of a kind for a schema. `workload` is what the mechanism is made for; `stamps` of mechanisms that can be stamped,
@@ -157,77 +137,38 @@ impl Design {
                 Design::of(kind.with_stamps(stamps), mechanism)
             }
             Kind::DpSgd | Kind::ShuffledDpSgd => {
-                let (run, valid) = kind.event(rate, schema.steps());
-                Ok(Design {
-                    name: kind.name().into(),
-                    mechanism: None,
-                    steps: schema.steps(),
-                    sensitivity: 1.0,
-                    run,
-                    poisson: kind == Kind::DpSgd,
-                    valid,
-                })
+                let sampled = sampled(kind, rate, schema.steps());
+                Ok(Design { name: kind.name().into(), noise: Noise::Sampled(sampled) })
             }
         }
     }
 
     /// The design of a mechanism, for instance from a file. It is verified: no claim is believed.
     pub fn of(name: String, mechanism: Mechanism) -> Result<Design> {
-        let report = verify::mechanism(&mechanism)?;
-        if let Some(failed) = report.checks.iter().find(|check| !check.passed) {
-            return Err(Error::Numerical(format!(
-                "the mechanism {name} fails verification ({}: {})",
-                failed.name, failed.detail
-            )));
-        }
-        Ok(Design {
-            name,
-            steps: mechanism.schema.steps(),
-            sensitivity: report.sensitivity.upper,
-            mechanism: Some(mechanism),
-            run: Run::Matrix,
-            poisson: false,
-            valid: true,
-        })
-    }
-
-    /// What is drawn from.
-    pub fn noise(&self) -> Noise {
-        match &self.mechanism {
-            Some(mechanism) => mechanism.noise.clone(),
-            None => Noise::Structured(Structured { family: Family::Identity, stamps: 1 }),
-        }
-    }
-
-    /// The noise for a budget, or the privacy of a noise.
-    pub fn privacy(&self, budget: Budget, delta: f64) -> Result<Privacy> {
-        account(self.run, self.valid, budget, delta)
-    }
-
-    /// The standard deviation of Z: noise multiplier times clip norm times sensitivity, rounded up.
-    pub fn stddev(&self, privacy: &Privacy, clip_norm: f64) -> f64 {
-        privacy.noise_multiplier * clip_norm * self.sensitivity * (1.0 + 1e-15)
+        let verified = verify::verify(mechanism).map_err(|error| match error {
+            Error::Verification { check, detail } => {
+                Error::Verification { check, detail: format!("{detail}; mechanism {name}") }
+            }
+            other => other,
+        })?;
+        Ok(Design { name, noise: Noise::Matrix(verified) })
     }
 }
 
-fn account(run: Run, valid: bool, budget: Budget, delta: f64) -> Result<Privacy> {
-    let params = Accounting::default();
-    let (noise_multiplier, epsilon) = match budget {
-        Budget::Epsilon(epsilon) => {
-            let found = calibrate::noise_multiplier(run, epsilon, delta, &params)?;
-            (found.noise_multiplier, found.epsilon.upper)
-        }
-        Budget::NoiseMultiplier(multiplier) => {
-            (multiplier, accounting::epsilon(&run.event(multiplier), delta, &params)?.upper)
-        }
-    };
-    Ok(Privacy { epsilon, delta, noise_multiplier, run, valid })
+/// DP-SGD of a kind.
+fn sampled(kind: Kind, sampling_rate: f64, steps: usize) -> Sampled {
+    Sampled { steps, sampling_rate, poisson: kind == Kind::DpSgd }
 }
 
 /// What a run will cost, before its mechanism is made: of a kind, or of a mechanism from a file. Figures to compare, no [`Privacy`].
-pub fn figures(kind: Option<Kind>, rate: f64, steps: usize, budget: Budget, delta: f64) -> Result<Figures> {
-    let (run, valid) = kind.map_or((Run::Matrix, true), |kind| kind.event(rate, steps));
-    account(run, valid, budget, delta).map(|privacy| Figures::from(&privacy))
+pub fn figures(kind: Option<Kind>, rate: f64, steps: usize, budget: Budget) -> Result<Figures> {
+    let (run, valid) = match kind {
+        Some(kind @ (Kind::DpSgd | Kind::ShuffledDpSgd)) => {
+            (sampled(kind, rate, steps).run(), kind == Kind::DpSgd)
+        }
+        _ => (Run::Matrix, true),
+    };
+    Ok(Figures::new(&budget.account(run, Adjacency::ZeroOut)?, valid))
 }
 
 /// Of [`STAMPS`], those that so many steps can have.
@@ -275,7 +216,17 @@ fn single_epoch(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use antiphon::accounting::gaussian;
+    use antiphon::accounting::{NoiseMultiplier, gaussian};
+
+    const TARGET: Budget = Budget::Target { epsilon: 2.0, delta: 1e-5 };
+
+    fn loss_in(design: &Design) -> f64 {
+        design.mechanism().unwrap().mechanism().claims().loss
+    }
+
+    fn loss_of(kind: Kind, stamps: Option<usize>) -> f64 {
+        loss_in(&design(kind, stamps).unwrap())
+    }
 
     fn design(kind: Kind, stamps: Option<usize>) -> Result<Design> {
         let schema = Schema::epochs(4, 10).unwrap();
@@ -289,34 +240,34 @@ mod tests {
         let mut losses = Vec::new();
         for kind in [Kind::Optimal, Kind::Family(Family::TreeOnline), Kind::Family(Family::Identity)] {
             let design = design(kind, None).unwrap();
-            let privacy = design.privacy(Budget::Epsilon(2.0), 1e-5).unwrap();
-            assert!((privacy.noise_multiplier / z - 1.0).abs() < 1e-6 && privacy.epsilon <= 2.0);
-            assert!(design.valid && !design.poisson);
-            losses.push(design.mechanism.unwrap().claims.loss);
+            let privacy = design.privacy(TARGET).unwrap();
+            assert!((privacy.noise_multiplier().value() / z - 1.0).abs() < 1e-6 && privacy.epsilon() <= 2.0);
+            assert!(design.valid() && !design.poisson());
+            losses.push(design.mechanism().unwrap().mechanism().claims().loss);
         }
         assert!(losses.is_sorted(), "{losses:?}");
         let identity = design(Kind::Family(Family::Identity), None).unwrap();
-        assert!((identity.sensitivity - 2.0).abs() < 1e-6); // √k
+        let sensitivity = identity.mechanism().unwrap().sensitivity();
+        assert!((sensitivity - 2.0).abs() < 1e-6); // √k
         let [real, shuffled] = [Kind::DpSgd, Kind::ShuffledDpSgd].map(|kind| design(kind, None).unwrap());
-        assert!(real.valid && real.poisson && !shuffled.valid && !shuffled.poisson);
-        let [real, shuffled] =
-            [&real, &shuffled].map(|design| design.privacy(Budget::Epsilon(2.0), 1e-5).unwrap());
-        assert_eq!(real.noise_multiplier, shuffled.noise_multiplier);
-        assert!(real.valid && !shuffled.valid);
+        assert!(real.valid() && real.poisson() && !shuffled.valid() && !shuffled.poisson());
+        let [real, shuffled] = [&real, &shuffled].map(|design| design.privacy(TARGET).unwrap());
+        assert_eq!(real.noise_multiplier(), shuffled.noise_multiplier());
         // Forty independent Gaussians need more than sampled ones.
-        assert!(real.noise_multiplier < identity.sensitivity * z);
+        assert!(real.noise_multiplier().value() < sensitivity * z);
         let again = design_of_multiplier(z);
-        assert!((again.epsilon - 2.0).abs() < 1e-5);
+        assert!((again.epsilon() - 2.0).abs() < 1e-5);
     }
 
     fn design_of_multiplier(z: f64) -> Privacy {
-        design(Kind::Optimal, None).unwrap().privacy(Budget::NoiseMultiplier(z), 1e-5).unwrap()
+        let noise = Budget::Noise { noise_multiplier: NoiseMultiplier::new(z).unwrap(), delta: 1e-5 };
+        design(Kind::Optimal, None).unwrap().privacy(noise).unwrap()
     }
 
     #[test]
     fn stamps_are_the_best_or_as_asked() {
         let tree = Kind::Family(Family::TreeOnline);
-        let loss = |stamps| design(tree, stamps).unwrap().mechanism.unwrap().claims.loss;
+        let loss = |stamps| design(tree, stamps).unwrap().mechanism().unwrap().mechanism().claims().loss;
         let best = loss(None);
         assert!(STAMPS.iter().all(|stamps| best <= loss(Some(*stamps)) * (1.0 + 1e-9)));
         assert_eq!(design(tree, Some(4)).unwrap().name, "tree-online, 4 stamps");
@@ -328,16 +279,18 @@ mod tests {
     fn single_epoch_optima_are_those_of_make_and_the_best_stamps_are_found() {
         let schema = Schema::epochs(4, 10).unwrap();
         let workload = Workload::prefix_sum(40);
-        let loss = |stamps| design(Kind::SingleEpoch, stamps).unwrap().mechanism.unwrap().claims.loss;
+        let loss = |stamps| {
+            design(Kind::SingleEpoch, stamps).unwrap().mechanism().unwrap().mechanism().claims().loss
+        };
         for stamps in STAMPS {
             let made = make::single_epoch(stamps, &schema, &workload, GAP, &|_| true).unwrap();
-            assert!((loss(Some(stamps)) / made.claims.loss - 1.0).abs() < 1e-9, "{stamps} stamps");
+            assert!((loss(Some(stamps)) / made.claims().loss - 1.0).abs() < 1e-9, "{stamps} stamps");
         }
         let best = design(Kind::SingleEpoch, None).unwrap();
         let least = STAMPS.map(|stamps| loss(Some(stamps))).into_iter().fold(f64::INFINITY, f64::min);
-        assert_eq!(best.mechanism.unwrap().claims.loss, least);
+        assert_eq!(best.mechanism().unwrap().mechanism().claims().loss, least);
         // Worse than the optimum for this run, better than independent noise.
-        let other = |kind| design(kind, None).unwrap().mechanism.unwrap().claims.loss;
+        let other = |kind| design(kind, None).unwrap().mechanism().unwrap().mechanism().claims().loss;
         assert!(other(Kind::Optimal) < least && least < other(Kind::Family(Family::Identity)));
         assert_eq!(design(Kind::SingleEpoch, Some(2)).unwrap().name, "single-epoch, 2 stamps");
         assert!(design(Kind::SingleEpoch, Some(41)).is_err());

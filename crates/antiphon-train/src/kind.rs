@@ -1,6 +1,5 @@
 //! The kinds of noise and their names.
 
-use antiphon::accounting::calibrate::Run;
 use antiphon::mechanism::Family;
 use antiphon::{Error, Result};
 
@@ -73,16 +72,6 @@ impl Kind {
         match stamps {
             1 => self.name().into(),
             stamps => format!("{}, {stamps} stamps", self.name()),
-        }
-    }
-
-    /// The event that a run of so many steps is accounted for, and whether the run is that event.
-    pub(crate) fn event(self, rate: f64, steps: usize) -> (Run, bool) {
-        match self {
-            Kind::DpSgd | Kind::ShuffledDpSgd => {
-                (Run::Sampled { sampling_rate: rate, steps: steps as u64 }, self == Kind::DpSgd)
-            }
-            Kind::Optimal | Kind::Family(_) | Kind::SingleEpoch => (Run::Matrix, true),
         }
     }
 }

@@ -4,16 +4,18 @@
 //! parameters and examples into the sum of clipped gradients, and [`clip`] says what may be in that sum.
 //!
 //! A run: [`task`] is what is learnt, [`kind`] names the kinds of noise, [`design`] is the noise of one run and what it costs,
-//! [`trainer`] the loop, with [`batches`] and the [`guard`] who takes part when. [`secrets`] are its keys, [`checkpoint`] keeps it through a crash, [`summary`]
-//! sums several up.
+//! [`settings`] say how, [`description`] writes all of it down. [`trainer`] is the loop over a private run, with [`batches`] for who takes part
+//! when; [`job`] a whole run with its folder and its log. [`secrets`] are its keys, [`checkpoint`] keeps it through a crash, [`summary`] sums
+//! several up.
 
 pub mod batches;
 pub mod checkpoint;
 pub mod clip;
 pub mod data;
+pub mod description;
 pub mod design;
 pub mod engine;
-pub mod guard;
+pub mod job;
 pub mod kind;
 pub mod layers;
 pub mod models;
@@ -22,6 +24,7 @@ mod pass;
 pub mod product;
 pub mod real;
 pub mod secrets;
+pub mod settings;
 pub mod summary;
 pub mod task;
 pub mod trainer;

@@ -3,7 +3,7 @@
 use antiphon::noise::{Cipher, Key};
 
 /// The keys of a run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Secrets {
     /// Of the noise. It serves one run.
     pub noise: Key,
@@ -17,13 +17,10 @@ pub struct Secrets {
 
 impl Secrets {
     /// From a key that nobody else has.
-    pub fn from_key(key: &Key) -> Secrets {
-        Secrets {
-            noise: key.derive("training: noise"),
-            sampling: key.derive("training: sampling"),
-            order: key.derive("training: order"),
-            start: key.derive("training: start"),
-        }
+    pub fn from_key(key: Key) -> Secrets {
+        let purposes = ["training: noise", "training: sampling", "training: order", "training: start"];
+        let [noise, sampling, order, start] = key.split(purposes);
+        Secrets { noise, sampling, order, start }
     }
 
     /// From a seed, for experiments. Order and start depend on the seed alone, so runs with the same seed can be compared in
@@ -31,8 +28,9 @@ impl Secrets {
     pub fn from_seed(seed: u64, run: &str) -> Secrets {
         // The cipher is fixed, so that a seeded run can be the same on every machine.
         let key = Key::from_seed(seed, Cipher::Aes256Ctr);
-        let of_run = Secrets::from_key(&key.derive(run));
-        Secrets { noise: of_run.noise, sampling: of_run.sampling, ..Secrets::from_key(&key) }
+        let [of_run, order, start] = key.split([run, "training: order", "training: start"]);
+        let [noise, sampling] = of_run.split(["training: noise", "training: sampling"]);
+        Secrets { noise, sampling, order, start }
     }
 }
 
@@ -48,8 +46,8 @@ mod tests {
         };
         let key = |byte| Key::from_bytes([byte; 32], Cipher::ChaCha20);
         let runs = [
-            Secrets::from_key(&key(1)),
-            Secrets::from_key(&key(2)),
+            Secrets::from_key(key(1)),
+            Secrets::from_key(key(2)),
             Secrets::from_seed(1, "a"),
             Secrets::from_seed(2, "a"),
         ];

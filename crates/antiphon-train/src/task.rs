@@ -2,6 +2,7 @@
 
 use crate::batches::permutation;
 use crate::data::{Dataset, Images, Name};
+use crate::description::Data;
 use crate::engine::{Batch, PerExample, Totals};
 use crate::layers::Image;
 use crate::models;
@@ -103,7 +104,8 @@ impl Task {
         if !(1..examples).contains(&count) {
             return Err(Error::argument("held_out", format!("in 1..{examples}"), count));
         }
-        let order = permutation(examples, &Key::from_seed(seed, Cipher::Aes256Ctr).derive("held out"));
+        let [key] = Key::from_seed(seed, Cipher::Aes256Ctr).split(["held out"]);
+        let order = permutation(examples, &key);
         let (train, test) = order.split_at(examples - count);
         (self.train, self.test) = (self.train.select(train), self.train.select(test));
         self.held_out = true;
@@ -141,8 +143,8 @@ impl Task {
     }
 
     /// Which data a run is bound to: their name and fingerprint.
-    pub fn identity(&self) -> (String, String) {
-        (self.name.to_string(), self.fingerprint())
+    pub fn identity(&self) -> Data {
+        Data { name: self.name.to_string(), sha256: self.fingerprint() }
     }
 
     /// The SHA-256 of all images and labels.

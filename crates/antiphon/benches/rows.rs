@@ -4,8 +4,11 @@
 //! Fewer coordinates than a million are drawn, with the rows per block that a million would have: time is proportional.
 //! `-- STEPS COORDINATES` asks for other numbers of them.
 
-use antiphon::mechanism::{Noise, NoisingMatrix};
-use antiphon::noise::{Cipher, Key, Rows};
+use antiphon::mechanism::NoisingMatrix;
+use antiphon::noise::{Cipher, Key, Rows, Stddev};
+use antiphon::schema::Schema;
+use antiphon::workload::Workload;
+use antiphon::{make, verify};
 use rayon::prelude::*;
 use std::hint::black_box;
 use std::time::Instant;
@@ -29,8 +32,11 @@ fn main() {
     let noising = NoisingMatrix::from_packed(steps, &packed).expect("a triangle");
     let memory = MEMORY / MODEL * coordinates;
     let key = Key::from_seed(1, Cipher::fastest());
-    let noise = Noise::Dense(noising);
-    let mut stream = Rows::new(&noise, steps, &key, 1.0, 0..coordinates as u64, memory).expect("a stream");
+    let (schema, workload) = (Schema::single(steps).expect("steps"), Workload::prefix_sum(steps));
+    let mechanism = make::dense(noising, &schema, &workload, 1.0, &|_| true).and_then(verify::verify);
+    let stddev = Stddev::without_privacy(1.0).expect("positive");
+    let mechanism = mechanism.expect("a mechanism");
+    let mut stream = Rows::of(&mechanism, &key, stddev, 0..coordinates as u64, memory).expect("a stream");
     let mut row = vec![0.0f32; coordinates];
     let start = Instant::now();
     for _ in 0..steps {

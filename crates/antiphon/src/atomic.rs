@@ -1,7 +1,7 @@
 //! Files appear whole or not at all: they are written to a sibling, which is renamed at the end. What takes many writes is locked
 //! meanwhile.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Hint, Result};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub fn check(path: &Path, replace: bool) -> Result<()> {
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => return refuse("is a folder, not a file"),
         Ok(there) if !there.is_file() => return refuse("is not a regular file and is not replaced"),
-        Ok(_) if !replace => return refuse("exists; use --force to replace it"),
+        Ok(_) if !replace => return Err(exists(path)),
         _ => {}
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -24,6 +24,10 @@ pub fn check(path: &Path, replace: bool) -> Result<()> {
         return Err(Error::Io { path: path.into(), source });
     }
     Ok(())
+}
+
+fn exists(path: &Path) -> Error {
+    Error::File { path: path.into(), reason: "exists".into() }.with(Hint::Replace)
 }
 
 /// Writes a file through `fill`. An existing one is only replaced if `replace` says so; a link is followed.
@@ -49,7 +53,6 @@ fn write_as(
     check(path, replace)?;
     let resolved = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let path = resolved.as_path();
-    let exists = || Error::File { path: path.into(), reason: "exists; use --force to replace it".into() };
     let io = |source| Error::Io { path: path.into(), source };
     let (mut file, sibling) = create_sibling(path, secret).map_err(io)?;
     let guard = Removed(&sibling);
@@ -61,7 +64,7 @@ fn write_as(
         // A hard link fails if the file has appeared meanwhile; not every file system has them.
         match fs::hard_link(&sibling, path) {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(exists()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(exists(path)),
             Err(_) => fs::rename(&sibling, path).map_err(io)?,
         }
     }

@@ -237,7 +237,7 @@ fn describe(workload: &Workload) -> (WorkloadEntry, Option<Vec<f64>>, Option<Vec
 
 /// The bytes of the header with its length before it, and what follows.
 fn lay_out(mechanism: &Mechanism) -> Result<(Vec<u8>, Contents)> {
-    // The fields are public: a mechanism that cannot be read again is not written.
+    // Parts can be put together by hand: a mechanism that cannot be read again is not written.
     let Mechanism { schema, workload, noise, certificate, claims } = mechanism;
     check_coverage(&schema.clone().validate()?)?;
     check(mechanism)?;

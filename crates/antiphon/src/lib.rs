@@ -17,16 +17,18 @@
 //! let workload = Workload::training(schema.steps(), 0.9, None)?;
 //! // The optimum, and how far from it we can be at most.
 //! let optimized = optimize(&schema, &workload, &Params::default(), &|_| true)?;
-//! assert!(optimized.mechanism.claims.gap() <= 1e-3);
+//! assert!(optimized.mechanism.claims().gap() <= 1e-3);
 //! // Somebody else derives all of this again.
-//! assert!(verify::mechanism(&optimized.mechanism)?.ok());
+//! let verified = verify::verify(optimized.mechanism)?;
+//! assert!(verified.sensitivity() <= 1.0 + 1e-6);
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! The rooms: [`schema`] and [`workload`] say what a run is; [`optimize`](mod@optimize) makes the best [`mechanism`],
 //! [`make`] any other, and [`plan`] compares them; [`mod@file`] keeps one; [`mod@verify`] distrusts it; [`sensitivity`]
-//! examines any matrix; [`accounting`] says what noise a privacy level needs, and [`noise`] draws it. The mathematics is in
+//! examines any matrix; [`accounting`] says what noise a privacy level needs, and [`noise`] draws it. [`run`] puts them together: a
+//! [`PrivateRun`](run::PrivateRun) is what training works with, and a [`statement`] says what its ε means. The mathematics is in
 //! `docs/theory.md` of the repository, the words and letters in `NOTATION.md`.
 
 pub mod accounting;
@@ -41,8 +43,10 @@ pub mod noise;
 pub mod npy;
 pub mod optimize;
 pub mod plan;
+pub mod run;
 pub mod schema;
 pub mod sensitivity;
+pub mod statement;
 pub mod tensors;
 pub mod text;
 pub mod verify;

@@ -3,7 +3,7 @@
 //! Each gets the figures that hold for it under the schema and the workload, and the certificate of the optimum: so
 //! its file proves how far it is from the best.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Hint, Result};
 use crate::linalg::dense::{Matrix, from_fn};
 use crate::mechanism::stamp::{self, Shared};
 use crate::mechanism::{
@@ -168,11 +168,10 @@ fn certificate(
     if matches!(schema, Schema::MinSeparation { .. }) {
         return Err(Error::Unsupported(
             "no mechanism file can be made for minimum separation: it contains a certificate of the optimum, which exists \
-             for fixed epoch order (--epochs or --steps with --steps-per-epoch) and for --patterns only. `antiphon compare` \
-             and `antiphon plan` evaluate all mechanisms under minimum separation; `antiphon sensitivity FILE \
-             --min-separation B` gives the sensitivity that a mechanism file for as many steps has under it"
+             for fixed epoch order and for listed patterns only"
                 .into(),
-        ));
+        )
+        .with(Hint::Evaluate));
     }
     optimize::certificate(schema, workload, gap, observer)
 }

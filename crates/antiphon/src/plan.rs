@@ -18,8 +18,6 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why a candidate is not there that was not wanted.
-const AS_ASKED: &str = "as asked (--without)";
 /// Losses that agree to this are the same.
 const TIE: f64 = 1e-9;
 
@@ -155,7 +153,16 @@ pub struct Comparison {
     /// The mechanisms, the least loss first.
     pub candidates: Vec<Candidate>,
     /// What is not among them, and why.
-    pub left_out: Vec<(Choice, String)>,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A mechanism that was not compared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeftOut {
+    /// Which one.
+    pub choice: Choice,
+    /// What went wrong with it; nothing where it was not wanted.
+    pub failure: Option<String>,
 }
 
 /// Where a comparison stands.
@@ -202,7 +209,7 @@ pub fn compare(
         let allowed = "a list that leaves at least one candidate";
         return Err(Error::argument("without", allowed, names.join(",")));
     }
-    let left_out = unwanted.into_iter().map(|choice| (choice, AS_ASKED.into())).collect();
+    let left_out = unwanted.into_iter().map(|choice| LeftOut { choice, failure: None }).collect();
     let mut comparison = Comparison { lower_bound: None, candidates: Vec::new(), left_out };
     // The optimum first: the others are measured by it.
     for (done, choice) in choices.iter().rev().enumerate() {
@@ -225,7 +232,9 @@ pub fn compare(
         };
         match found {
             Ok(candidate) => comparison.candidates.push(candidate),
-            Err(error) if concerns_one(&error) => comparison.left_out.push((*choice, error.to_string())),
+            Err(error) if concerns_one(&error) => {
+                comparison.left_out.push(LeftOut { choice: *choice, failure: Some(error.to_string()) });
+            }
             Err(error) => return Err(error),
         }
         if *choice == Choice::Optimal && comparison.lower_bound.is_none() {
@@ -249,7 +258,7 @@ pub fn compare(
 
 /// Whether an error is about one mechanism only, so that the others can still be compared.
 fn concerns_one(error: &Error) -> bool {
-    matches!(error, Error::Unsupported(_) | Error::NoConvergence { .. } | Error::Numerical(_))
+    matches!(error.parts().0, Error::Unsupported(_) | Error::NoConvergence { .. } | Error::Numerical(_))
 }
 
 /// The numbers of stamps that are tried: all divisors of n, so that stamps are equally long; where there are few, some

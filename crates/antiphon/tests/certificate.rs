@@ -6,7 +6,7 @@
 
 use antiphon::linalg::Matrix;
 use antiphon::linalg::dense::singular_values;
-use antiphon::mechanism::{Mechanism, Noise, NoisingMatrix};
+use antiphon::mechanism::{Mechanism, Noise, NoisingMatrix, Parts};
 use antiphon::optimize::blocks::BlockDual;
 use antiphon::optimize::resolvent::Resolvent;
 use antiphon::optimize::{Params, Route, optimize};
@@ -14,6 +14,11 @@ use antiphon::schema::Schema;
 use antiphon::verify::{self, Report};
 use antiphon::workload::{Cooldown, Workload};
 use std::sync::OnceLock;
+
+/// What is found of a mechanism that was put together by hand.
+fn checked(parts: &Parts) -> antiphon::Result<Report> {
+    verify::mechanism(&parts.clone().into())
+}
 
 fn momentum(n: usize, momentum: f64) -> Workload {
     Workload::training(n, momentum, None).unwrap()
@@ -65,7 +70,7 @@ fn what_the_optimizer_makes_is_accepted() {
     for (name, mechanism) in samples() {
         let report = verify::mechanism(mechanism).unwrap();
         assert!(report.ok(), "{name}: {:?}", report.checks);
-        let claims = &mechanism.claims;
+        let claims = mechanism.claims();
         let bound = report.lower_bound.unwrap();
         assert!((report.loss / claims.loss - 1.0).abs() < AGREEMENT, "{name}: {} {claims:?}", report.loss);
         assert!((bound / claims.lower_bound - 1.0).abs() < AGREEMENT, "{name}: {bound} {claims:?}");
@@ -82,10 +87,10 @@ fn what_the_optimizer_makes_is_accepted() {
 #[test]
 fn inflated_claims_are_rejected() {
     for (name, mechanism) in samples() {
-        let lie = |change: &dyn Fn(&mut Mechanism)| {
-            let mut changed = mechanism.clone();
+        let lie = |change: &dyn Fn(&mut Parts)| {
+            let mut changed = mechanism.clone().into_parts();
             change(&mut changed);
-            verify::mechanism(&changed).unwrap()
+            checked(&changed).unwrap()
         };
         assert!(!passed(&lie(&|m| m.claims.loss *= 0.99), "loss"), "{name}");
         assert!(!passed(&lie(&|m| m.claims.lower_bound *= 1.01), "lower_bound"), "{name}");
@@ -103,46 +108,46 @@ fn inflated_claims_are_rejected() {
 
 /// The bound that factors prove, written down without the library's checker: (Σσ(A·L))² / Σ max‖row‖².
 fn bound_by_definition(mechanism: &Mechanism) -> f64 {
-    let patterns = mechanism.schema.listed().unwrap();
+    let patterns = mechanism.schema().listed().unwrap();
     let (mut columns, mut c) = (Vec::new(), 0.0);
-    for (steps, factor) in patterns.iter().zip(&mechanism.certificate.factors) {
+    for (steps, factor) in patterns.iter().zip(&mechanism.certificate().factors) {
         let k = steps.len();
         c += factor.chunks(k).map(|row| row.iter().map(|x| x * x).sum::<f64>()).fold(0.0, f64::max);
         for j in 0..k {
-            let mut column = vec![0.0; mechanism.schema.steps()];
+            let mut column = vec![0.0; mechanism.schema().steps()];
             steps.iter().enumerate().for_each(|(i, step)| column[*step] = factor[i * k + j]);
             columns.push(column);
         }
     }
-    let l = Matrix::from_fn(mechanism.schema.steps(), columns.len(), |i, j| columns[j][i]);
-    singular_values(&(&mechanism.workload.matrix() * &l)).unwrap().iter().sum::<f64>().powi(2) / c
+    let l = Matrix::from_fn(mechanism.schema().steps(), columns.len(), |i, j| columns[j][i]);
+    singular_values(&(&mechanism.workload().matrix() * &l)).unwrap().iter().sum::<f64>().powi(2) / c
 }
 
 #[test]
 fn a_tampered_dual_does_not_prove_the_claimed_bound() {
     for (name, mechanism) in samples() {
         let (mut weaker, mut rejected) = (0, 0);
-        for r in 0..mechanism.certificate.factors.len() {
-            let k = mechanism.certificate.factors[r].len().isqrt();
+        for r in 0..mechanism.certificate().factors.len() {
+            let k = mechanism.certificate().factors[r].len().isqrt();
             for (entry, halve) in [(0, true), (k * k - 1, true), ((k - 1) * k, false), (k * k - 1, false)] {
-                let mut changed = mechanism.clone();
+                let mut changed = mechanism.clone().into_parts();
                 let x = &mut changed.certificate.factors[r][entry];
                 *x = if halve { 0.5 * *x } else { 1.7 };
                 let bound = bound_by_definition(&changed);
-                let report = verify::mechanism(&changed);
+                let report = checked(&changed);
                 if let Ok(report) = &report {
                     let derived = report.lower_bound.unwrap();
                     // Whatever U is, the derived bound is the one it proves, rounded down: never more, and no less
                     // than the checker's rounding and a stored rule made for another U explain.
                     assert!(derived <= bound * (1.0 + 1e-12), "{name}: factor {r}, {derived} {bound}");
-                    if matches!(mechanism.noise, Noise::Dense(_)) {
+                    if matches!(mechanism.noise(), Noise::Dense(_)) {
                         assert!(derived >= bound * (1.0 - 1e-9), "{name}: factor {r}, {derived} {bound}");
                     }
                 }
-                if bound < mechanism.claims.lower_bound * (1.0 - 2.0 * AGREEMENT) {
+                if bound < mechanism.claims().lower_bound * (1.0 - 2.0 * AGREEMENT) {
                     weaker += 1;
                     let found = report.map_or(true, |report| !passed(&report, "lower_bound"));
-                    assert!(found, "{name}: factor {r} entry {entry}, {bound} {:?}", mechanism.claims);
+                    assert!(found, "{name}: factor {r} entry {entry}, {bound} {:?}", mechanism.claims());
                     rejected += 1;
                 }
             }
@@ -155,7 +160,7 @@ fn a_tampered_dual_does_not_prove_the_claimed_bound() {
 fn malformed_certificates_are_refused() {
     for (name, mechanism) in samples() {
         let refused = |change: &dyn Fn(&mut Vec<Vec<f64>>)| {
-            let mut changed = mechanism.clone();
+            let mut changed = mechanism.clone().into_parts();
             change(&mut changed.certificate.factors);
             rejects(&changed)
         };
@@ -165,10 +170,10 @@ fn malformed_certificates_are_refused() {
         assert!(refused(&|factors| factors[0].push(0.0)), "{name}: a factor is not square");
         assert!(refused(&|factors| factors[0][1] = 1.0), "{name}: an entry above the diagonal");
         // U as a whole may be scaled: the bound does not change.
-        let mut scaled = mechanism.clone();
+        let mut scaled = mechanism.clone().into_parts();
         scaled.certificate.factors.iter_mut().flatten().for_each(|x| *x *= 2.0);
-        if matches!(mechanism.noise, Noise::Dense(_)) {
-            assert!(verify::mechanism(&scaled).unwrap().ok(), "{name}: 4·U");
+        if matches!(mechanism.noise(), Noise::Dense(_)) {
+            assert!(checked(&scaled).unwrap().ok(), "{name}: 4·U");
         }
     }
 }
@@ -176,11 +181,11 @@ fn malformed_certificates_are_refused() {
 /// Finite numbers in a file that overflow or vanish when squared: an answer must come, and soon.
 fn degenerate_certificates_are_rejected(implicit: bool) {
     for (name, mechanism) in samples() {
-        if matches!(mechanism.noise, Noise::Implicit { .. }) != implicit {
+        if matches!(mechanism.noise(), Noise::Implicit { .. }) != implicit {
             continue;
         }
         for scale in [0.0, 1e-200, 1e200] {
-            let mut changed = mechanism.clone();
+            let mut changed = mechanism.clone().into_parts();
             changed.certificate.factors.iter_mut().flatten().for_each(|x| *x *= scale);
             assert!(rejects(&changed), "{name}: factors scaled by {scale:e}");
         }
@@ -200,7 +205,7 @@ fn degenerate_certificates_of_implicit_mechanisms_are_rejected() {
 #[test]
 fn a_certificate_without_one_pattern_is_rejected() {
     for (name, mechanism) in samples() {
-        let mut changed = mechanism.clone();
+        let mut changed = mechanism.clone().into_parts();
         changed.certificate.factors[0].fill(0.0);
         assert!(rejects(&changed), "{name}: one factor is zero");
     }
@@ -210,12 +215,12 @@ fn a_certificate_without_one_pattern_is_rejected() {
 #[test]
 fn rules_of_any_scale_are_judged_in_time() {
     for (name, mechanism) in samples() {
-        let Noise::Implicit { rule, squared_sensitivity } = &mechanism.noise else { continue };
+        let Noise::Implicit { rule, squared_sensitivity } = mechanism.noise() else { continue };
         for scale in [1e-150, 1e-10, 1e6, 1e12, 1e150] {
             let mut rule = rule.clone();
             rule.weights.iter_mut().for_each(|w| *w *= scale);
             let noise = Noise::Implicit { rule, squared_sensitivity: *squared_sensitivity };
-            let changed = Mechanism { noise, ..mechanism.clone() };
+            let changed = Parts { noise, ..mechanism.clone().into_parts() };
             // Larger weights have a larger X_N than s² says; smaller ones are the same mechanism, said in another way.
             assert!(scale < 1.0 || rejects(&changed), "{name}: weights scaled by {scale:e}");
         }
@@ -225,58 +230,58 @@ fn rules_of_any_scale_are_judged_in_time() {
 #[test]
 fn another_workload_is_rejected() {
     for (name, mechanism) in samples() {
-        let n = mechanism.schema.steps();
-        let training = mechanism.workload.as_training().unwrap();
+        let n = mechanism.schema().steps();
+        let training = mechanism.workload().as_training().unwrap();
         let rates = training.rates().map(<[f64]>::to_vec);
         for beta in [training.momentum() + 0.01, 0.99, 0.3] {
-            let mut changed = mechanism.clone();
+            let mut changed = mechanism.clone().into_parts();
             changed.workload = Workload::training(n, beta, rates.clone()).unwrap();
             assert!(rejects(&changed), "{name}: momentum {beta}");
         }
-        let mut changed = mechanism.clone();
+        let mut changed = mechanism.clone().into_parts();
         let mut other = rates.unwrap_or(vec![1.0; n]);
         other[n / 2] *= 1.1;
         changed.workload = Workload::training(n, training.momentum(), Some(other)).unwrap();
         assert!(rejects(&changed), "{name}: one learning rate");
         changed.workload = Workload::prefix_sum(n + 1);
-        assert!(verify::mechanism(&changed).is_err(), "{name}: another number of steps");
+        assert!(checked(&changed).is_err(), "{name}: another number of steps");
     }
 }
 
 #[test]
 fn another_schema_is_rejected() {
     for (name, mechanism) in samples() {
-        let n = mechanism.schema.steps();
+        let n = mechanism.schema().steps();
         let others = [1, 3, 4, 6, 15, n].into_iter().filter_map(|b| Schema::fixed_order(n, b).ok());
-        for other in others.filter(|other| *other != mechanism.schema) {
-            let mut changed = mechanism.clone();
+        for other in others.filter(|other| *other != mechanism.schema()) {
+            let mut changed = mechanism.clone().into_parts();
             changed.schema = other;
             // The shapes of the factors do not fit.
-            assert!(verify::mechanism(&changed).is_err(), "{name}: {}", changed.schema.describe());
+            assert!(checked(&changed).is_err(), "{name}: {}", changed.schema.describe());
         }
-        let mut changed = mechanism.clone();
+        let mut changed = mechanism.clone().into_parts();
         changed.schema = Schema::min_separation(n, 4, 3).unwrap();
-        assert!(verify::mechanism(&changed).is_err(), "{name}: minimum separation");
+        assert!(checked(&changed).is_err(), "{name}: minimum separation");
     }
     // Where the shapes do fit, the figures do not: the same sizes over other steps.
     let (_, mechanism) = &samples()[4];
     let halves = vec![(0..12).collect(), (12..24).collect()];
-    let mut changed = mechanism.clone();
+    let mut changed = mechanism.clone().into_parts();
     changed.schema = Schema::patterns(24, halves).unwrap();
-    let report = verify::mechanism(&changed).unwrap();
+    let report = checked(&changed).unwrap();
     assert!(!passed(&report, "sensitivity"), "{:?}", report.checks);
 }
 
 #[test]
 fn another_noising_matrix_is_rejected() {
     for (name, mechanism) in samples() {
-        let Noise::Dense(noising) = &mechanism.noise else { continue };
+        let Noise::Dense(noising) = mechanism.noise() else { continue };
         let n = noising.steps();
         let replaced = |f: &dyn Fn(usize, usize, f64) -> f64| {
             let w = noising.matrix();
             let w = Matrix::from_fn(n, n, |i, j| f(i, j, w[(i, j)]));
             let noise = Noise::Dense(NoisingMatrix::new(w).unwrap());
-            Mechanism { noise, ..mechanism.clone() }
+            Mechanism::from(Parts { noise, ..mechanism.clone().into_parts() })
         };
         // More noise: at the claimed sensitivity the loss is larger than claimed.
         let report = verify::mechanism(&replaced(&|_, _, x| 1.01 * x)).unwrap();
@@ -299,10 +304,11 @@ fn another_noising_matrix_is_rejected() {
 #[test]
 fn a_changed_implicit_mechanism_is_rejected() {
     for (name, mechanism) in samples() {
-        let Noise::Implicit { rule, squared_sensitivity } = &mechanism.noise else { continue };
+        let Noise::Implicit { rule, squared_sensitivity } = mechanism.noise() else { continue };
         let replaced = |rule: &_, squared_sensitivity: f64| {
             let rule = Clone::clone(rule);
-            Mechanism { noise: Noise::Implicit { rule, squared_sensitivity }, ..mechanism.clone() }
+            let noise = Noise::Implicit { rule, squared_sensitivity };
+            Mechanism::from(Parts { noise, ..mechanism.clone().into_parts() })
         };
         assert!(!rejects(&replaced(rule, *squared_sensitivity)), "{name}: nothing changed");
         for factor in [0.5, 0.99] {
@@ -347,20 +353,20 @@ fn a_long_run_is_bounded_by_determinants() {
         let schema = Schema::epochs(2, 2002).unwrap();
         let mechanism = make(schema, workload, true, 1e-4, Route::Structured);
         let bound =
-            verify::lower_bound(&mechanism.schema, &mechanism.workload, &mechanism.certificate).unwrap();
+            verify::lower_bound(mechanism.schema(), mechanism.workload(), mechanism.certificate()).unwrap();
         assert_eq!(bound.method, "determinants in square-root form");
         // Two implementations, two rules: resolvents by the optimizer's elimination, determinants by the checker's.
         let ratio = bound.value / bound_by_resolvents(&mechanism);
-        assert!((ratio - 1.0).abs() < AGREEMENT, "{} {:?}", bound.value, mechanism.claims);
-        println!("n = 4004, {}: {:+.1e} over the optimizer's", mechanism.workload.describe(), ratio - 1.0);
+        assert!((ratio - 1.0).abs() < AGREEMENT, "{} {:?}", bound.value, mechanism.claims());
+        println!("n = 4004, {}: {:+.1e} over the optimizer's", mechanism.workload().describe(), ratio - 1.0);
         assert!(verify::mechanism(&mechanism).unwrap().ok());
     }
 }
 
 /// a²/c with the optimizer's resolvents.
 fn bound_by_resolvents(mechanism: &Mechanism) -> f64 {
-    let factors = mechanism.certificate.factors.clone();
-    let patterns = mechanism.schema.listed().unwrap();
+    let factors = mechanism.certificate().factors.clone();
+    let patterns = mechanism.schema().listed().unwrap();
     let c: f64 = factors
         .iter()
         .zip(&patterns)
@@ -369,7 +375,7 @@ fn bound_by_resolvents(mechanism: &Mechanism) -> f64 {
         })
         .sum();
     let dual = BlockDual { scales: vec![1.0; patterns.len()], patterns, factors };
-    let mut resolvent = Resolvent::new(&mechanism.schema, &mechanism.workload).unwrap();
+    let mut resolvent = Resolvent::new(mechanism.schema(), mechanism.workload()).unwrap();
     let rule = resolvent.rule(&dual, 1e-9).unwrap();
     let a = dual.inner_product(&resolvent.blocks(&dual, &rule).0) / rule.supremum(1e-9);
     a * a / c
@@ -380,12 +386,12 @@ fn singular_values_and_determinants_prove_the_same_bound() {
     // An implicit mechanism's bound comes from determinants at any size, a bare certificate's from singular
     // values up to n = 4000: two ways to the same number.
     for (name, mechanism) in samples() {
-        if matches!(mechanism.noise, Noise::Dense(_)) {
+        if matches!(mechanism.noise(), Noise::Dense(_)) {
             continue;
         }
         let stacked = verify::mechanism(mechanism).unwrap().lower_bound.unwrap();
         let singular =
-            verify::lower_bound(&mechanism.schema, &mechanism.workload, &mechanism.certificate).unwrap();
+            verify::lower_bound(mechanism.schema(), mechanism.workload(), mechanism.certificate()).unwrap();
         assert_eq!(singular.method, "singular values");
         let truth = bound_by_definition(mechanism);
         // Rounded down, both of them; the determinants by the supremum of their rule, at most 1e-6 here.
@@ -399,13 +405,13 @@ fn singular_values_and_determinants_prove_the_same_bound() {
 fn the_bound_of_any_dual_is_one_for_every_mechanism() {
     // Theorem 3 for arbitrary factors: the identity of each pattern, on the structured and on overlapping schemas.
     for (name, mechanism) in samples() {
-        let mut changed = mechanism.clone();
+        let mut changed = mechanism.clone().into_parts();
         for factor in &mut changed.certificate.factors {
             let k = factor.len().isqrt();
             factor.iter_mut().enumerate().for_each(|(e, x)| *x = f64::from(e % (k + 1) == 0));
         }
         let bound = verify::lower_bound(&changed.schema, &changed.workload, &changed.certificate).unwrap();
-        assert!(bound.value > 0.0 && bound.value <= mechanism.claims.loss, "{name}: {}", bound.value);
+        assert!(bound.value > 0.0 && bound.value <= mechanism.claims().loss, "{name}: {}", bound.value);
         let truth = bound_by_definition(&changed);
         assert!(bound.value <= truth && bound.value >= truth * (1.0 - 1e-9), "{name}: {truth}");
     }

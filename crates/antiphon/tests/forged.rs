@@ -5,7 +5,7 @@ use antiphon::certificate::lower_bound_in_linear_time;
 use antiphon::linalg::Matrix;
 use antiphon::linalg::dense::singular_values;
 use antiphon::linalg::quadrature::Quadrature;
-use antiphon::mechanism::{Certificate, Claims, Family, Mechanism, Noise, Structured};
+use antiphon::mechanism::{Certificate, Claims, Family, Noise, Parts, Structured};
 use antiphon::optimize::{Params, optimize};
 use antiphon::schema::Schema;
 use antiphon::workload::Workload;
@@ -98,14 +98,14 @@ fn proves_no_more_than_it_does(number: u64, exact: f64, path: &Path) -> bool {
     // A file of this certificate, with a bound that is false by a thousandth, and right checksums.
     let lower_bound = (exact * 1.001).max(f64::MIN_POSITIVE);
     let rule = Quadrature::new(1e-9, 1e9, 30).unwrap();
-    let forged = Mechanism {
+    let forged = Parts {
         schema,
         workload,
         noise: Noise::Implicit { rule, squared_sensitivity: 1e80 },
         certificate,
         claims: Claims { loss: lower_bound.max(1e200), lower_bound, sensitivity: 1e30 },
     };
-    file::write(path, &forged, true).unwrap();
+    file::write(path, &forged.into(), true).unwrap();
     let report = verify::mechanism(&file::read(path).unwrap());
     assert!(report.is_err() || !report.unwrap().ok(), "case {number} is verified");
     derived > 0.9 * exact
@@ -158,7 +158,7 @@ fn losses_of_nearly_singular_certificates_are_not_understated() {
         let claims = Claims { loss: 1e100, lower_bound: 1e-9, sensitivity: 1e20 };
         let noise = Noise::Implicit { rule, squared_sensitivity: 1.0 };
         let certificate = Certificate { factors };
-        let report = verify::mechanism(&Mechanism { schema, workload, noise, certificate, claims });
+        let report = verify::mechanism(&Parts { schema, workload, noise, certificate, claims }.into());
         if let Ok(report) = report {
             assert!(report.loss >= 1e40 * least * (1.0 - 1e-9), "case {number}: {:e} {least:e}", report.loss);
         }
@@ -172,7 +172,7 @@ fn forged_certificates_of_long_runs_prove_less_than_the_optimum() {
     let workload = Workload::prefix_sum(n);
     let params = Params { implicit: true, ..Params::default() };
     let optimum = optimize(&schema, &workload, &params, &|_| true).unwrap().mechanism;
-    let best = optimum.claims.loss;
+    let best = optimum.claims().loss;
     assert!(verify::mechanism(&optimum).unwrap().ok());
     let structured = Structured { family: Family::Identity, stamps: 1 };
     for number in 0..50 {
@@ -181,9 +181,8 @@ fn forged_certificates_of_long_runs_prove_less_than_the_optimum() {
         // What a forger would like to be believed of independent noise.
         let claims = Claims { loss: 1.5 * best, lower_bound: 1.4 * best, sensitivity: 2.0 };
         let noise = Noise::Structured(structured);
-        let forged =
-            Mechanism { schema: schema.clone(), workload: workload.clone(), noise, certificate, claims };
-        let report = verify::mechanism(&forged).unwrap();
+        let forged = Parts { schema: schema.clone(), workload: workload.clone(), noise, certificate, claims };
+        let report = verify::mechanism(&forged.into()).unwrap();
         let bound = report.lower_bound.unwrap();
         assert!(bound <= best, "case {number}: {bound:e} > {best:e}");
         let check = report.checks.iter().find(|check| check.name == "lower_bound").unwrap();

@@ -3,7 +3,7 @@
 mod common;
 
 use antiphon::make;
-use antiphon::mechanism::{Certificate, Claims, Family, Mechanism, Noise, Structured, sensitivity_of};
+use antiphon::mechanism::{Certificate, Claims, Family, Mechanism, Noise, Parts, Structured, sensitivity_of};
 use antiphon::schema::Schema;
 use antiphon::sensitivity::sensitivity_of_encoder;
 use antiphon::verify::{self, Report};
@@ -21,14 +21,14 @@ fn passed(report: &Report, name: &str) -> bool {
 
 fn accept(mechanism: &Mechanism) -> Report {
     let report = verify::mechanism(mechanism).unwrap();
-    assert!(report.ok(), "{:?} {:?}", mechanism.noise.kind(), report.checks);
+    assert!(report.ok(), "{:?} {:?}", mechanism.noise().kind(), report.checks);
     report
 }
 
-fn refuse(mechanism: &Mechanism, change: impl FnOnce(&mut Mechanism)) -> Report {
-    let mut changed = mechanism.clone();
+fn refuse(mechanism: &Mechanism, change: impl FnOnce(&mut Parts)) -> Report {
+    let mut changed = mechanism.clone().into_parts();
     change(&mut changed);
-    let report = verify::mechanism(&changed).unwrap();
+    let report = verify::mechanism(&changed.into()).unwrap();
     assert!(!report.ok(), "{:?}", report.checks);
     report
 }
@@ -42,9 +42,9 @@ fn every_family_workload_and_number_of_stamps_is_accepted() {
             for family in Family::ALL {
                 let made = structured(family, stamps, &schema, &workload);
                 let report = accept(&made);
-                let (claimed, derived) = (made.claims.sensitivity, report.sensitivity.upper);
+                let (claimed, derived) = (made.claims().sensitivity, report.sensitivity.upper);
                 assert!(claimed < derived * (1.0 + 2.1e-8), "{family:?}: {claimed} {derived}");
-                assert!((made.claims.loss / report.loss - 1.0).abs() < 1e-7, "{family:?} {stamps}");
+                assert!((made.claims().loss / report.loss - 1.0).abs() < 1e-7, "{family:?} {stamps}");
             }
             let made = make::single_epoch(stamps, &schema, &workload, 1e-2, &|_| true).unwrap();
             accept(&made);
@@ -92,7 +92,7 @@ fn long_runs_are_derived_from_the_formulas() {
         let made = structured(family, 3, &schema, &workload(2, 4 * b));
         let report = accept(&made);
         assert!(report.checks[0].detail.ends_with(way), "{}", report.checks[0].detail);
-        println!("{}: loss {:+.1e}", report.checks[0].detail, report.loss / made.claims.loss - 1.0);
+        println!("{}: loss {:+.1e}", report.checks[0].detail, report.loss / made.claims().loss - 1.0);
     }
 }
 
@@ -115,7 +115,9 @@ fn false_claims_are_rejected() {
         }
         for stamps in [0, 33, usize::MAX] {
             let noise = Noise::Structured(Structured { family, stamps });
-            let message = verify::mechanism(&Mechanism { noise, ..made.clone() }).unwrap_err().to_string();
+            let message = verify::mechanism(&Parts { noise, ..made.clone().into_parts() }.into())
+                .unwrap_err()
+                .to_string();
             assert_eq!(message, format!("stamps must be in 1..=32, got {stamps}"));
         }
         // A better decoder under a worse one's claims is no lie.
@@ -149,7 +151,7 @@ fn the_single_epoch_optimum_is_repeated() {
     }
     // Under the schema that it was made for it is the optimum.
     let made = make::single_epoch(1, &Schema::single(17).unwrap(), &workload, 1e-3, &|_| true).unwrap();
-    assert!(made.claims.gap() < 2.1e-3);
+    assert!(made.claims().gap() < 2.1e-3);
     accept(&made);
 }
 
@@ -189,13 +191,13 @@ fn what_cannot_be_made_is_refused_with_a_reason() {
 fn a_certificate_that_would_need_a_huge_matrix_is_refused() {
     let schema = Schema::fixed_order_at_most(30_000, 10_000, 2).unwrap();
     let patterns = schema.listed().unwrap().len();
-    let mechanism = Mechanism {
+    let mechanism = Parts {
         workload: Workload::prefix_sum(30_000),
         noise: Noise::Structured(Structured { family: Family::Identity, stamps: 1 }),
         certificate: Certificate { factors: vec![vec![1.0, 0.0, 0.0, 1.0]; patterns] },
         claims: Claims { loss: 2.0, lower_bound: 1.0, sensitivity: 2.0 },
         schema,
     };
-    let error = verify::mechanism(&mechanism).unwrap_err().to_string();
+    let error = verify::mechanism(&mechanism.into()).unwrap_err().to_string();
     assert!(error.contains("too large for singular values (30000 steps, 40000 columns)"), "{error}");
 }

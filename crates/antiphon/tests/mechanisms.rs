@@ -195,7 +195,7 @@ fn optimal_decoders_are_better_and_none_beats_the_optimum() {
             assert!(loss(Family::TreeOptimal) <= loss(Family::TreeOnline) * (1.0 + 1e-9));
             assert!(loss(Family::FftOptimal) <= loss(Family::Fft) * (1.0 + 1e-9));
             for family in Family::ALL {
-                assert!(loss(family) >= optimum.claims.lower_bound, "{family:?} {stamps}");
+                assert!(loss(family) >= optimum.claims().lower_bound, "{family:?} {stamps}");
             }
         }
     }
@@ -206,7 +206,7 @@ fn optimal_decoders_are_better_and_none_beats_the_optimum() {
 fn dense_mechanisms_are_factorizations_too() {
     let made_for = Schema::single(12).unwrap();
     let optimized = optimize(&made_for, &Workload::prefix_sum(12), &Params::default(), &|_| true).unwrap();
-    let antiphon::mechanism::Noise::Dense(noising) = optimized.mechanism.noise else { panic!("dense") };
+    let antiphon::mechanism::Noise::Dense(noising) = optimized.mechanism.noise() else { panic!("dense") };
     let used_under = Schema::epochs(6, 6).unwrap();
     let workload = workload(2, 36);
     let stamped = Stamped::new(36, 3, |_| Ok(Arc::new(DenseFactorization::new(noising.clone())?))).unwrap();

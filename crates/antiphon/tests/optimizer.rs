@@ -41,7 +41,7 @@ fn solve(schema: &Schema, workload: &Workload, gap: f64) -> Optimized {
 
 /// What holds of every result.
 fn assert_sound(optimized: &Optimized, gap: f64) {
-    let claims = &optimized.mechanism.claims;
+    let claims = optimized.mechanism.claims();
     assert!(claims.lower_bound > 0.0 && claims.lower_bound <= claims.loss, "{claims:?}");
     assert!(claims.gap() <= gap, "{claims:?}");
     assert!(claims.loss.is_finite() && claims.sensitivity.is_finite());
@@ -53,7 +53,7 @@ fn refusal(schema: &Schema, workload: &Workload, params: &Params) -> Error {
 
 /// √loss and √lower_bound enclose a published √optimum, up to the last digit printed.
 fn assert_encloses(mechanism: &Mechanism, root: f64, digit: f64) {
-    let claims = &mechanism.claims;
+    let claims = mechanism.claims();
     assert!((claims.loss.sqrt() - root).abs() < digit, "{} {root}", claims.loss.sqrt());
     assert!(claims.lower_bound.sqrt() <= root + digit, "{} {root}", claims.lower_bound.sqrt());
 }
@@ -170,7 +170,7 @@ fn every_step_has_a_closed_form() {
             let workload = momentum(n, beta);
             let a = workload.matrix();
             let closed = (0..n).map(|j| a.col(j).norm_l2()).sum::<f64>().powi(2);
-            let claims = solve(&Schema::every_step(n).unwrap(), &workload, 1e-8).mechanism.claims;
+            let claims = solve(&Schema::every_step(n).unwrap(), &workload, 1e-8).mechanism.claims();
             // 1e-12: both ends are rounded away from the truth.
             assert!(claims.lower_bound <= closed * (1.0 + 1e-12), "n = {n}: {claims:?} {closed}");
             assert!(claims.loss >= closed * (1.0 - 1e-12), "n = {n}: {claims:?} {closed}");
@@ -184,7 +184,7 @@ fn a_diagonal_workload_under_disjoint_patterns_has_a_closed_form() {
     let d = [1.0, 2.0, 0.5, 3.0, 0.1, 1.5, 4.0];
     let schema = Schema::patterns(7, vec![vec![0, 3, 4], vec![1], vec![2, 5, 6]]).unwrap();
     let a = Matrix::from_fn(7, 7, |i, j| if i == j { d[i] } else { 0.0 });
-    let claims = solve(&schema, &Workload::dense(a).unwrap(), 1e-8).mechanism.claims;
+    let claims = solve(&schema, &Workload::dense(a).unwrap(), 1e-8).mechanism.claims();
     let closed = 4.1f64.powi(2) + 4.0 + 6.0f64.powi(2);
     assert!((claims.loss / closed - 1.0).abs() < 2e-9, "{claims:?} {closed}");
 }
@@ -194,7 +194,7 @@ fn overlapping_pairs_reach_the_optimum() {
     // docs/theory.md, section 4, "Overlap matters": the optimum is 11.608, below the 12 of every orthogonal mechanism.
     let schema = Schema::patterns(3, vec![vec![0, 1], vec![0, 2], vec![1, 2]]).unwrap();
     let optimized = solve(&schema, &Workload::prefix_sum(3), 1e-4);
-    assert!((optimized.mechanism.claims.loss - 11.608).abs() < 2e-3, "{:?}", optimized.mechanism.claims);
+    assert!((optimized.mechanism.claims().loss - 11.608).abs() < 2e-3, "{:?}", optimized.mechanism.claims());
     assert_eq!(optimized.route, Route::Dense);
 }
 
@@ -227,13 +227,13 @@ fn bounds_never_cross_on_random_problems() {
         let rates = Cooldown { fraction: 0.4, end: 0.1 }.rates(n).unwrap();
         let workload = Workload::training(n, beta, (case % 3 == 0).then_some(rates)).unwrap();
         let gap = [1e-2, 1e-4, 1e-6][case % 3];
-        let dense = solve(&schema, &workload, gap).mechanism.claims;
+        let dense = solve(&schema, &workload, gap).mechanism.claims();
         if Resolvent::new(&schema, &workload).is_some() {
             let params = Params { gap, implicit: true, ..Params::default() };
             let implicit = optimize(&schema, &workload, &params, &|_| true).unwrap();
             assert_sound(&implicit, gap);
             // Each one's bound holds for the other's mechanism.
-            let implicit = implicit.mechanism.claims;
+            let implicit = implicit.mechanism.claims();
             assert!(implicit.lower_bound <= dense.loss && dense.lower_bound <= implicit.loss, "case {case}");
         }
     }
@@ -268,7 +268,7 @@ fn no_worse_than_the_other_packages_optimum() {
     for (name, same) in cases {
         let (schema, workload, loss) = foreign(name);
         for gap in [1e-3, 1e-4] {
-            let claims = solve(&schema, &workload, gap).mechanism.claims;
+            let claims = solve(&schema, &workload, gap).mechanism.claims();
             assert!(claims.loss <= loss * (1.0 + gap), "{name}: {} above {loss}", claims.loss);
             // Its loss is one of a matrix mechanism, so no true bound is above it.
             assert!(claims.lower_bound <= loss, "{name}: {} above {loss}", claims.lower_bound);
@@ -289,7 +289,7 @@ fn columns_that_one_example_can_share_are_orthogonal() {
     ];
     for (schema, workload) in cases {
         let mechanism = solve(&schema, &workload, 1e-4).mechanism;
-        let Noise::Dense(noising) = &mechanism.noise else { panic!("a dense mechanism was asked for") };
+        let Noise::Dense(noising) = mechanism.noise() else { panic!("a dense mechanism was asked for") };
         let x = gram(&noising.encoder().unwrap());
         for pattern in schema.listed().unwrap() {
             let trace: f64 = pattern.iter().map(|i| x[(*i, *i)]).sum();
@@ -301,11 +301,11 @@ fn columns_that_one_example_can_share_are_orthogonal() {
                 }
             }
         }
-        assert!((mechanism.claims.sensitivity - 1.0).abs() < 1e-8, "{}", mechanism.claims.sensitivity);
+        assert!((mechanism.claims().sensitivity - 1.0).abs() < 1e-8, "{}", mechanism.claims().sensitivity);
         // The loss is that of this matrix: ‖A·C⁻¹‖²_F at sensitivity one, by another route.
         let c = noising.encoder().unwrap();
         let error = squared_norm(&(&workload.matrix() * &lower_inverse(&c).unwrap()));
-        assert!((mechanism.claims.loss / error - 1.0).abs() < 1e-8, "{} {error}", mechanism.claims.loss);
+        assert!((mechanism.claims().loss / error - 1.0).abs() < 1e-8, "{} {error}", mechanism.claims().loss);
     }
 }
 
@@ -417,9 +417,9 @@ fn the_number_of_threads_changes_no_bit() {
         let one = run(1);
         for other in [run(2), run(3)] {
             assert_eq!(antiphon::file::id(&one), antiphon::file::id(&other), "{steps}");
-            assert_eq!(one.claims.loss.to_bits(), other.claims.loss.to_bits());
-            assert_eq!(one.claims.lower_bound.to_bits(), other.claims.lower_bound.to_bits());
-            assert_eq!(one.certificate, other.certificate);
+            assert_eq!(one.claims().loss.to_bits(), other.claims().loss.to_bits());
+            assert_eq!(one.claims().lower_bound.to_bits(), other.claims().lower_bound.to_bits());
+            assert_eq!(one.certificate(), other.certificate());
         }
     }
 }
@@ -472,9 +472,13 @@ fn the_scale_of_the_workload_changes_the_loss_and_nothing_else() {
         let scale = 2f64.powi(exponent); // up to 1e±100
         let scaled = Workload::dense(from_fn(24, 24, |i, j| scale * a[(i, j)])).unwrap();
         let found = solve(scaled);
-        let loss = found.claims.loss / scale / scale;
-        assert!((loss / plain.claims.loss - 1.0).abs() < 2e-3, "{exponent}: {loss} {}", plain.claims.loss);
-        assert!(found.claims.gap() <= 1e-3);
+        let loss = found.claims().loss / scale / scale;
+        assert!(
+            (loss / plain.claims().loss - 1.0).abs() < 2e-3,
+            "{exponent}: {loss} {}",
+            plain.claims().loss
+        );
+        assert!(found.claims().gap() <= 1e-3);
         let report = antiphon::verify::mechanism(&found).unwrap();
         assert!(report.ok(), "{exponent}: {:?}", report.checks);
     }

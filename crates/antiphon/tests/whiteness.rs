@@ -98,7 +98,7 @@ fn mechanisms() -> Vec<(String, Arc<dyn Factorization>)> {
     let dense = |schema: Schema| -> Arc<dyn Factorization> {
         let workload = Workload::training(schema.steps(), 0.9, None).unwrap();
         let optimized = optimize(&schema, &workload, &Params::default(), &|_| true).unwrap();
-        let Noise::Dense(noising) = optimized.mechanism.noise else { panic!("a dense mechanism") };
+        let Noise::Dense(noising) = optimized.mechanism.noise() else { panic!("a dense mechanism") };
         Arc::new(DenseFactorization::new(noising).unwrap())
     };
     all.push(("optimal".into(), dense(Schema::epochs(3, 8).unwrap())));

@@ -1,20 +1,20 @@
 //! `antiphon account`: ε, δ or the noise multiplier of a run, each from the other two, and what the figure means.
 
 mod show;
-mod statement;
 
 use crate::args::{only, read_text, whole};
 use crate::output::{answer, print_json};
 use crate::progress::busy;
-use crate::verify::Examined;
-use antiphon::accounting::calibrate::{self, Run};
+use crate::verify::{self, examine};
+use antiphon::accounting::calibrate::Run;
 use antiphon::accounting::event::MAX_COUNT;
-use antiphon::accounting::{self, Adjacency, Bracket, Event, Params};
+use antiphon::accounting::{Adjacency, Event, NoiseMultiplier, Params};
 use antiphon::error::{Error, Result};
 use antiphon::file;
-use antiphon::mechanism::Mechanism;
+use antiphon::run::Unit;
+use antiphon::statement::{Accounted, Question, Request, Subject};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use show::Shown;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -81,8 +81,8 @@ pub struct Account {
     #[arg(long, value_enum, default_value_t = Relation::ZeroOut, help_heading = "Privacy unit")]
     adjacency: Relation,
     /// The unit of privacy: the contribution of one unit to a step must be clipped as a whole
-    #[arg(long, value_enum, default_value_t = Unit::Example, help_heading = "Privacy unit")]
-    unit: Unit,
+    #[arg(long, value_enum, default_value_t = UnitName::Example, help_heading = "Privacy unit")]
+    unit: UnitName,
     /// Maximum width of the bracket of ε, relative to ε where ε is above one, absolute otherwise: in [1e-6, 1]
     #[arg(
         long,
@@ -114,110 +114,60 @@ impl Relation {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Unit {
+#[derive(Clone, Copy, ValueEnum)]
+enum UnitName {
     /// One record
     Example,
     /// All records of one person
     User,
 }
 
-/// The two that were given; the third is sought.
-enum Question {
-    Epsilon { delta: f64 },
-    Delta { epsilon: f64 },
-    NoiseMultiplier { epsilon: f64, delta: f64 },
-}
-
-/// What was asked, and what was found.
-struct Accounted {
-    question: Question,
-    unit: Unit,
-    adjacency: Adjacency,
-    /// As it was stated, before the neighbouring relation.
-    event: Event,
-    /// The same number, where there is one.
-    noise_multiplier: Option<f64>,
-    /// Of the one Gaussian that the run is under the neighbouring relation. `None` where something is sampled.
-    gaussian: Option<f64>,
-    /// Both ends are the same where it was given.
-    epsilon: Bracket,
-    delta: Bracket,
-    /// Of the bracket of ε, as it was asked for; infinite with a fixed interval.
-    width: f64,
+impl UnitName {
+    fn unit(self) -> Unit {
+        match self {
+            UnitName::Example => Unit::Example,
+            UnitName::User => Unit::User,
+        }
+    }
 }
 
 impl Account {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
         let mechanism = self.file.as_deref().map(file::read).transpose()?;
         // Wrong figures are found out before the work on the file, not after it.
-        let accounted = self.account(mechanism.as_ref())?;
-        let examined = mechanism.as_ref().map(Examined::mechanism).transpose()?;
-        let examined = examined.as_ref().zip(self.file.as_deref());
-        if let Some((examined, path)) = examined
-            && !examined.report.ok()
+        let accounted = self.account()?;
+        let examined = mechanism.map(examine).transpose()?;
+        if let (Some(examined), Some(path)) = (&examined, self.file.as_deref())
+            && !examined.report().ok()
         {
-            examined.show(path, json)?;
+            verify::show(examined, path, json)?;
             eprintln!("antiphon: the file fails verification: no privacy statement");
             return Ok(answer(false));
         }
         if let Some(warning) = accounted.warning() {
             eprintln!("antiphon: {warning}");
         }
-        if json {
-            print_json(&accounted.json(examined.map(|(examined, _)| examined))?)?;
-        } else {
-            accounted.print(examined)?;
+        let width = if self.interval.is_some() { f64::INFINITY } else { self.width };
+        let shown = Shown::new(accounted, examined, width)?;
+        match json {
+            true => print_json(&shown.json()?)?,
+            false => shown.print(self.file.as_deref())?,
         }
         Ok(answer(true))
     }
 
-    fn account(&self, mechanism: Option<&Mechanism>) -> Result<Accounted> {
+    fn account(&self) -> Result<Accounted> {
         let question = self.question()?;
         let run = self.described()?;
-        let adjacency = self.adjacency.adjacency();
+        let subject = match &self.event {
+            Some(path) => Subject::Event(read_event(path)?),
+            None => Subject::Run(run, self.noise_multiplier.map(NoiseMultiplier::new).transpose()?),
+        };
+        let (unit, adjacency) = (self.unit.unit(), self.adjacency.adjacency());
         let params = Params { width: self.width, interval: self.interval };
-        let with = |z: f64| mechanism.map_or_else(|| run.event(z), |mechanism| mechanism.event(z));
-        let stated = match (&self.event, self.noise_multiplier) {
-            (Some(path), _) => Some(read_event(path)?),
-            (None, Some(z)) => Some(with(z)),
-            (None, None) => None,
-        };
-        // Every argument is looked at, and the relation, before a search.
-        let tried = stated.as_ref().map_or_else(|| with(1.0), Event::clone);
-        let tried_gaussian = tried.as_gaussian().map_err(|error| self.in_event(error))?;
-        adjacency.apply(&tried)?;
-        if let (Some(_), Some(h)) = (tried_gaussian, self.interval) {
-            let allowed = "left out where nothing is sampled: no grid is used";
-            return Err(Error::argument("--interval", allowed, h));
-        }
-        let (event, noise_multiplier, seen) = match (stated, &question) {
-            (Some(event), _) => (event, self.noise_multiplier, None),
-            (None, Question::NoiseMultiplier { epsilon, delta }) => {
-                let search = || calibrate::noise_multiplier(run, *epsilon, *delta, &params);
-                let found = busy("searching for the noise multiplier", search)?;
-                // Stated for zero-out: twice the sensitivity takes twice the noise, and doubling is exact.
-                let z = found.noise_multiplier * if adjacency == Adjacency::ReplaceOne { 2.0 } else { 1.0 };
-                (with(z), Some(z), Some(found.epsilon))
-            }
-            (None, _) => return Err(self.needs_two()),
-        };
-        let counted = adjacency.apply(&event)?;
-        let given = |x: f64| Bracket { lower: x, upper: x };
-        let (epsilon, delta) = match question {
-            Question::Epsilon { delta } | Question::NoiseMultiplier { delta, .. } => {
-                let at = || accounting::epsilon(&counted, delta, &params);
-                (seen.map_or_else(|| busy("accounting", at), Ok)?, given(delta))
-            }
-            Question::Delta { epsilon } => {
-                let found = busy("accounting", || accounting::delta(&counted, epsilon, &params))?;
-                (given(epsilon), found)
-            }
-        };
-        let gaussian = counted.as_gaussian()?;
-        let (unit, width) = (self.unit, if self.interval.is_some() { f64::INFINITY } else { self.width });
-        Ok(Accounted { question, unit, adjacency, event, noise_multiplier, gaussian, epsilon, delta, width })
+        let request = Request { question, subject, unit, adjacency, params };
+        request.check().map_err(|error| self.in_event(error))?;
+        busy("accounting", || request.answer())
     }
 
     /// Which of the three is sought.
@@ -280,11 +230,13 @@ impl Account {
     /// An argument of an event is not a flag.
     fn in_event(&self, error: Error) -> Error {
         match (&self.event, error) {
-            (Some(path), Error::Argument { argument, allowed, value }) => Error::Argument {
-                argument: format!("{argument} in --event {}", path.display()),
-                allowed,
-                value,
-            },
+            (Some(path), Error::Argument { argument, allowed, value }) if argument != "interval" => {
+                Error::Argument {
+                    argument: format!("{argument} in --event {}", path.display()),
+                    allowed,
+                    value,
+                }
+            }
             (_, error) => error,
         }
     }

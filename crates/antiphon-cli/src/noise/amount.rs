@@ -1,14 +1,13 @@
 //! How much noise: one of three ways to say it.
 
 use crate::args::only;
-use crate::verify::Examined;
-use antiphon::accounting::Params;
 use antiphon::accounting::calibrate::{self, Run};
+use antiphon::accounting::{Adjacency, NoiseMultiplier, Params};
 use antiphon::error::{Error, Result};
-use antiphon::mechanism::Mechanism;
+use antiphon::noise::Stddev;
+use antiphon::noise::file::Amount;
+use antiphon::verify::Verified;
 use clap::Args;
-use serde::{Deserialize, Serialize};
-use std::path::Path;
 
 /// The flags.
 #[derive(Args)]
@@ -16,10 +15,10 @@ use std::path::Path;
     next_help_heading = "How much (exactly one of --noise-multiplier; --epsilon and --delta; --stddev)"
 )]
 pub struct AmountArgs {
-    /// Noise standard deviation divided by sensitivity; the file is verified first
+    /// Noise standard deviation divided by sensitivity
     #[arg(long, value_name = "Z", allow_negative_numbers = true)]
     noise_multiplier: Option<f64>,
-    /// The ε of (ε, δ)-differential privacy, for which the smallest noise multiplier is found; the file is verified first
+    /// The ε of (ε, δ)-differential privacy, for which the smallest noise multiplier is found
     #[arg(long, value_name = "E", allow_negative_numbers = true)]
     epsilon: Option<f64>,
     /// The δ of (ε, δ)-differential privacy, in (0, 1): choose it well below one over the number of examples
@@ -28,72 +27,64 @@ pub struct AmountArgs {
     /// The norm to which each example's gradient is clipped; not with --stddev (default: 1)
     #[arg(long, value_name = "NORM", allow_negative_numbers = true)]
     clip_norm: Option<f64>,
-    /// The standard deviation of Z itself. The file is not verified, and no privacy is claimed
+    /// The standard deviation of Z itself. No privacy is claimed
     #[arg(long, value_name = "SIGMA", allow_negative_numbers = true)]
     stddev: Option<f64>,
 }
 
-/// The standard deviation of Z and, where it follows from privacy, what it follows from.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
-pub struct Amount {
-    pub stddev: f64,
-    pub noise_multiplier: Option<f64>,
-    pub clip_norm: Option<f64>,
-    /// As it was derived, not as it is claimed.
-    pub sensitivity: Option<f64>,
-    /// The target, where the noise multiplier was found for one. Neighbours differ by one example's contributions, set to zero.
-    pub epsilon: Option<f64>,
-    pub delta: Option<f64>,
+/// What the flags ask for.
+#[derive(Clone, Copy)]
+pub enum Asked {
+    /// A standard deviation for which no privacy is claimed.
+    Stddev(f64),
+    /// A noise multiplier, and a clip norm.
+    Multiplier(NoiseMultiplier, f64),
 }
 
 impl AmountArgs {
-    /// What was asked for, or nothing where the file does not hold what it claims. `show` prints the verdict on the file then.
-    pub fn find(
-        &self,
-        mechanism: &Mechanism,
-        path: &Path,
-        show: impl FnOnce(&Examined) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Option<Amount>> {
-        // Wrong figures are found out before the work on the file, not after it.
+    /// What is wrong with the flags, and the noise multiplier if that can be known before the work on the file.
+    pub fn check(&self) -> Result<Asked> {
         let Some(multiplier) = self.multiplier()? else {
-            return Ok(Some(self.plain()?));
+            let stddev = self.stddev.unwrap_or(f64::NAN);
+            positive("--stddev", stddev)?;
+            return Ok(Asked::Stddev(stddev));
         };
         let clip_norm = self.clip_norm.unwrap_or(1.0);
         positive("--clip-norm", clip_norm)?;
-        let examined = Examined::mechanism(mechanism)?;
-        if !examined.report.ok() {
-            show(&examined)?;
-            eprintln!(
-                "antiphon: {} fails verification, so no noise is drawn: see antiphon verify",
-                path.display()
-            );
-            return Ok(None);
+        Ok(Asked::Multiplier(multiplier, clip_norm))
+    }
+
+    /// The standard deviation, and the figures that it follows from.
+    pub fn find(&self, asked: Asked, mechanism: &Verified) -> Result<(Stddev, Amount)> {
+        match asked {
+            Asked::Stddev(stddev) => {
+                let (noise_multiplier, clip_norm, sensitivity, epsilon, delta) =
+                    (None, None, None, None, None);
+                let amount = Amount { stddev, noise_multiplier, clip_norm, sensitivity, epsilon, delta };
+                Ok((Stddev::without_privacy(stddev)?, amount))
+            }
+            Asked::Multiplier(multiplier, clip_norm) => {
+                let stddev = Stddev::of(mechanism, multiplier, clip_norm)?;
+                let amount = Amount {
+                    stddev: stddev.value(),
+                    noise_multiplier: Some(multiplier.value()),
+                    clip_norm: Some(clip_norm),
+                    sensitivity: Some(mechanism.sensitivity()),
+                    epsilon: self.epsilon,
+                    delta: self.delta,
+                };
+                Ok((stddev, amount))
+            }
         }
-        let sensitivity = examined.report.sensitivity.upper;
-        // Up: three roundings of a product.
-        let stddev = multiplier * clip_norm * sensitivity * (1.0 + 1e-15);
-        if !(stddev > 0.0 && stddev.is_finite()) {
-            let allowed =
-                "such that its product with noise multiplier and sensitivity is positive and finite";
-            return Err(Error::argument("--clip-norm", allowed, format!("{clip_norm:e}")).into());
-        }
-        Ok(Some(Amount {
-            stddev,
-            noise_multiplier: Some(multiplier),
-            clip_norm: Some(clip_norm),
-            sensitivity: Some(sensitivity),
-            epsilon: self.epsilon,
-            delta: self.delta,
-        }))
     }
 
     /// The noise multiplier, given or found; nothing where the standard deviation is given instead.
-    fn multiplier(&self) -> Result<Option<f64>> {
+    fn multiplier(&self) -> Result<Option<NoiseMultiplier>> {
         let others = [("--epsilon", self.epsilon), ("--delta", self.delta), ("--stddev", self.stddev)];
         if let Some(multiplier) = self.noise_multiplier {
             only("--noise-multiplier", &others)?;
             positive("--noise-multiplier", multiplier)?;
-            return Ok(Some(multiplier));
+            return Ok(Some(NoiseMultiplier::new(multiplier)?));
         }
         if self.stddev.is_some() {
             only("--stddev", &others[..2])?;
@@ -102,7 +93,7 @@ impl AmountArgs {
         }
         match (self.epsilon, self.delta) {
             (Some(epsilon), Some(delta)) => {
-                let found = calibrate::noise_multiplier(Run::Matrix, epsilon, delta, &Params::default())?;
+                let found = calibrate::noise_multiplier(Run::Matrix, epsilon, delta, Adjacency::ZeroOut, &Params::default())?;
                 Ok(Some(found.noise_multiplier))
             }
             (Some(_), None) => {
@@ -111,18 +102,11 @@ impl AmountArgs {
             }
             (None, Some(_)) => Err(Error::argument("--epsilon", "given together with --delta", "nothing")),
             (None, None) => Err(Error::Unsupported(
-                "the amount of noise is missing: give --noise-multiplier Z, or --epsilon E --delta D, or --stddev SIGMA (the file \
-                 is not verified then)"
+                "the amount of noise is missing: give --noise-multiplier Z, or --epsilon E --delta D, or --stddev SIGMA (no privacy \
+                 is claimed then)"
                     .into(),
             )),
         }
-    }
-
-    fn plain(&self) -> Result<Amount> {
-        let stddev = self.stddev.unwrap_or(f64::NAN);
-        positive("--stddev", stddev)?;
-        let (noise_multiplier, clip_norm, sensitivity, epsilon, delta) = (None, None, None, None, None);
-        Ok(Amount { stddev, noise_multiplier, clip_norm, sensitivity, epsilon, delta })
     }
 
     /// An error about a standard deviation that was not given as such.

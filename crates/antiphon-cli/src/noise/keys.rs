@@ -1,8 +1,8 @@
-//! The key of a job: where it comes from, and that it serves nothing else.
+//! Which key the flags name.
 
-use super::job::beside;
 use crate::args::only;
 use antiphon::error::{Error, Result};
+use antiphon::noise::file::{Claimed, Keys, beside};
 use antiphon::noise::key_file::{self, Use};
 use antiphon::noise::{Cipher, Key};
 use clap::Args;
@@ -28,38 +28,17 @@ pub struct KeyArgs {
     cipher: Option<Cipher>,
 }
 
-/// A key and where it comes from.
-pub struct Keys {
-    pub key: Key,
-    pub seeded: bool,
-    /// The file that has it, if one does.
-    pub path: Option<PathBuf>,
-    /// Whether it was made for this job alone.
-    pub own: bool,
-    /// What it is to be used for.
-    intended: Use,
-    reuse: bool,
-}
-
-impl Keys {
-    /// Records the use of the key, or refuses it. To be called before the first number is drawn.
-    pub fn claim(&self) -> Result<()> {
-        let Some(path) = &self.path else {
-            return Ok(());
-        };
-        let before = key_file::claim(path, &self.intended, self.reuse)?;
-        if before.is_empty() {
-            eprintln!(
-                "antiphon: {} had no record of what its key was used for; one is written now. If this key was used for other noise, use a new key",
-                path.display()
-            );
-        }
-        if before.iter().any(|other| *other != self.intended) {
-            eprintln!(
-                "antiphon: WARNING: this key is recorded for other noise too; if both are used in training, the runs are NOT private"
-            );
-        }
-        Ok(())
+/// Says what a key file said before its key was claimed, where that is remarkable.
+pub fn remark(claimed: Claimed, keys: &Keys) {
+    let path = keys.path.as_deref().unwrap_or("".as_ref()).display();
+    match claimed {
+        Claimed::Alone => {}
+        Claimed::Unknown => eprintln!(
+            "antiphon: {path} had no record of what its key was used for; one is written now. If this key was used for other noise, use a new key"
+        ),
+        Claimed::Shared => eprintln!(
+            "antiphon: WARNING: this key is recorded for other noise too; if both are used in training, the runs are NOT private"
+        ),
     }
 }
 
@@ -76,15 +55,13 @@ impl KeyArgs {
     /// The key that is named.
     pub fn of_name(&self, intended: Use) -> Result<Keys> {
         self.check()?;
-        let reuse = self.reuse_key;
         if let Some(seed) = self.seed {
             let key = Key::from_seed(seed, self.cipher.unwrap_or(Cipher::Aes256Ctr));
-            return Ok(Keys { key, seeded: true, path: None, own: false, intended, reuse });
+            return Ok(Keys::of(key, intended));
         }
-        let path = self.key.clone().ok_or_else(|| Error::argument("--key", "given", "nothing"))?;
+        let path = self.key.as_ref().ok_or_else(|| Error::argument("--key", "given", "nothing"))?;
         let new = self.cipher.unwrap_or_else(Cipher::fastest);
-        let key = self.same_cipher(key_file::read_or_create(&path, new, intended.clone())?)?;
-        Ok(Keys { key, seeded: false, path: Some(path), own: false, intended, reuse })
+        self.same_cipher_of(Keys::in_file(path, new, intended, self.reuse_key)?)
     }
 
     /// The key of a job that writes to this file.
@@ -92,28 +69,8 @@ impl KeyArgs {
         if self.named() {
             return self.of_name(intended);
         }
-        let path = beside(output, "key");
-        // The note comes before the file, and stays until that has its name.
-        let unfinished = beside(output, "partial.json").exists();
-        let key = match path.exists() {
-            true if unfinished => self.same_cipher(key_file::read(&path)?)?,
-            true if !force => {
-                return Err(Error::File {
-                    path,
-                    reason: "exists, and is the key of other noise. The same noise must not be used in two runs: remove the file, or \
-                             use --force to make a new key; for more noise of the same run, give this file with --key"
-                        .into(),
-                });
-            }
-            there => {
-                if there {
-                    std::fs::remove_file(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-                }
-                let new = self.cipher.unwrap_or_else(Cipher::fastest);
-                key_file::create(&path, new, intended.clone())?
-            }
-        };
-        Ok(Keys { key, seeded: false, path: Some(path), own: true, intended, reuse: false })
+        let new = self.cipher.unwrap_or_else(Cipher::fastest);
+        self.same_cipher_of(Keys::beside(output, new, intended, force)?)
     }
 
     /// A key that is there already, to look at noise and not to draw any: the one that is named, else that of a file.
@@ -137,11 +94,19 @@ impl KeyArgs {
     }
 
     fn same_cipher(&self, key: Key) -> Result<Key> {
+        self.check_cipher(&key).map(|()| key)
+    }
+
+    fn same_cipher_of(&self, keys: Keys) -> Result<Keys> {
+        self.check_cipher(&keys.key).map(|()| keys)
+    }
+
+    fn check_cipher(&self, key: &Key) -> Result<()> {
         match self.cipher.filter(|cipher| *cipher != key.cipher()) {
             Some(cipher) => {
                 Err(Error::argument("--cipher", format!("{}, as the key has it", key.cipher()), cipher))
             }
-            None => Ok(key),
+            None => Ok(()),
         }
     }
 }

@@ -1,9 +1,7 @@
 //! `antiphon noise`.
 
-mod about;
 mod amount;
 mod check;
-mod job;
 mod keys;
 mod show;
 mod space;
@@ -12,11 +10,13 @@ mod stream;
 use crate::args::{bytes, count};
 use crate::output::answer;
 use crate::progress::{self, busy};
-use about::{About, Description};
+use crate::verify::{self, examine};
 use amount::AmountArgs;
 use antiphon::error::{Error, Result};
 use antiphon::mechanism::Mechanism;
+use antiphon::noise::file::{self as file_of_noise, About, Job, Progress, beside, bytes as bytes_of};
 use antiphon::noise::{Part, Prepared, self_test};
+use antiphon::verify::Verified;
 use antiphon::{atomic, file};
 use clap::Args;
 use keys::KeyArgs;
@@ -42,8 +42,7 @@ use std::str::FromStr;
 ///                              Gaussian mechanism, are (E, D)-differentially private (see
 ///                              `antiphon account`)
 ///   --stddev SIGMA             stddev itself, if you scale the rows yourself: no privacy is claimed
-/// For the first two the file is verified, and the sensitivity that the verification computes is
-/// used.
+/// The file is verified first, and the sensitivity that the verification computes is used.
 ///
 /// Every number is determined by key, mechanism, stddev, step and coordinate. So --rows and --coords
 /// cut the same noise into shards, which may be drawn on different machines with the same --key: row
@@ -138,39 +137,64 @@ impl Span {
 impl Noise {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
         let mechanism = file::read(&self.file)?;
-        if self.self_test {
-            return self.test(&mechanism, json);
-        }
-        if let Some(table) = &self.check {
-            let verdict = check::run(&mechanism, table, &self.keys)?;
-            check::show(table, &verdict, json)?;
-            return Ok(answer(verdict.is_ok()));
-        }
-        let (params, part) = self.part(mechanism.schema.steps())?;
         let streamed = self.output.as_deref() == Some(Path::new("-"));
-        self.check_output(streamed, json)?;
-        // Standard output is for the numbers alone where they go there.
-        let amount = self.amount.find(&mechanism, &self.file, |examined| match streamed {
-            true => Ok(()),
-            false => examined.show(&self.file, json),
-        })?;
-        let Some(amount) = amount else {
+        let (steps, mut wanted) = (mechanism.steps(), None);
+        if !self.self_test && self.check.is_none() {
+            // What is wrong with the flags is found out before the work on the file.
+            wanted = Some((
+                self.part(steps)?,
+                self.check_output(streamed, json).and_then(|()| self.amount.check())?,
+            ));
+        }
+        let Some(mechanism) = self.verified(mechanism, streamed, json)? else {
             return Ok(answer(false));
         };
-        // Before any key is made or replaced: it takes a while for long mechanisms, and some have no stream at all.
-        let prepared = busy("preparing", || Prepared::of(&mechanism, amount.stddev))
-            .map_err(|error| self.amount.explain(error))?;
-        let about = About::new(&mechanism, &prepared, amount, &part, params);
-        match &self.output {
-            None => show::plan(&about, json)?,
-            Some(_) if streamed => {
+        match (wanted, &self.check) {
+            (Some(((params, part), asked)), _) => {
+                let (stddev, amount) = self.amount.find(asked, &mechanism)?;
+                // Before any key is made or replaced: it takes a while for long mechanisms, and some have no stream at all.
+                let prepared = busy("preparing", || Prepared::of(&mechanism, stddev))
+                    .map_err(|error| self.amount.explain(error))?;
+                let about = About::new(&mechanism, &prepared, amount, &part, params);
+                self.draw(&prepared, &about, &part, json)?;
+                Ok(answer(true))
+            }
+            (None, Some(table)) => {
+                let key = |cipher| self.keys.existing(table, cipher);
+                let verdict = busy("drawing again", || file_of_noise::check(&mechanism, table, key))?;
+                check::show(table, &verdict, json)?;
+                Ok(answer(verdict.is_ok()))
+            }
+            (None, None) => self.test(&mechanism, json),
+        }
+    }
+
+    /// The mechanism, or nothing where the file does not hold what it claims; that is said then.
+    fn verified(&self, mechanism: Mechanism, streamed: bool, json: bool) -> anyhow::Result<Option<Verified>> {
+        let examined = examine(mechanism)?;
+        if let Ok(verified) = examined.verified() {
+            return Ok(Some(verified));
+        }
+        // Standard output is for the numbers alone where they go there.
+        if !streamed {
+            verify::show(&examined, &self.file, json)?;
+        }
+        let path = self.file.display();
+        eprintln!("antiphon: {path} fails verification, so no noise is drawn: see antiphon verify");
+        Ok(None)
+    }
+
+    /// The noise, to where it is wanted.
+    fn draw(&self, prepared: &Prepared, about: &About, part: &Part, json: bool) -> anyhow::Result<()> {
+        match self.output.as_deref() {
+            None => show::plan(about, json),
+            Some(output) if output == Path::new("-") => {
                 let keys = self.keys.of_name(about.intended())?;
                 show::remark_on_seed(&keys);
-                stream::run(&prepared, &about, &keys, &part, self.memory as usize)?;
+                Ok(stream::run(prepared, about, &keys, part, self.memory as usize)?)
             }
-            Some(output) => self.write(output, &prepared, &about, &part, json)?,
+            Some(output) => self.write(output, prepared, about, part, json),
         }
-        Ok(answer(true))
     }
 
     fn write(
@@ -181,21 +205,25 @@ impl Noise {
         part: &Part,
         json: bool,
     ) -> anyhow::Result<()> {
-        space::check(&job::beside(output, "partial"), job::bytes(output, part)?)?;
+        space::check(&beside(output, "partial"), bytes_of(output, part)?)?;
         let keys = self.keys.of_output(output, self.force, about.intended())?;
         show::remark_on_seed(&keys);
-        let description = Description::new(about, &keys, job::header(output, part).len() as u64);
-        let table = prepared.table(&keys.key, part.clone())?;
-        let job = job::Job {
-            table: &table,
-            part,
-            keys: &keys,
-            description: &description,
-            output,
-            force: self.force,
-        };
-        let done = job.run(self.memory as usize)?;
-        show::done(&description, &keys, output, &done, json)
+        let job = Job::new(prepared, about, part, &keys, output, self.force)?;
+        let template = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec} [{elapsed}, {eta} left]";
+        let bar = progress::counter(0, template);
+        let done = job.run(self.memory as usize, &|progress| match progress {
+            Progress::Claimed(claimed) => keys::remark(claimed, &keys),
+            Progress::Written { bytes, of } => {
+                let begins = bar.length() != Some(of);
+                bar.set_length(of);
+                bar.set_position(bytes);
+                if begins {
+                    bar.reset_eta();
+                }
+            }
+        });
+        bar.finish_and_clear();
+        show::done(job.description(), &keys, output, &done?, json)
     }
 
     /// The number of parameters, and the part of the noise that is wanted.
@@ -236,11 +264,10 @@ impl Noise {
         atomic::check(path, self.force)
     }
 
-    fn test(&self, mechanism: &Mechanism, json: bool) -> anyhow::Result<ExitCode> {
+    fn test(&self, mechanism: &Verified, json: bool) -> anyhow::Result<ExitCode> {
         let key = self.keys.for_test()?;
         let coordinates = self.params.unwrap_or(32_768) as usize;
-        let bar =
-            progress::counter(mechanism.schema.steps() as u64, "{bar:30} row {pos} of {len} [{elapsed}]");
+        let bar = progress::counter(mechanism.steps() as u64, "{bar:30} row {pos} of {len} [{elapsed}]");
         let observe = |row: usize| {
             bar.set_position(row as u64);
             true

@@ -1,19 +1,41 @@
 //! What `antiphon noise` says.
 
-use super::about::{About, Description};
-use super::job::Done;
-use super::keys::Keys;
-use crate::output::{print_json, program, quoted};
-use antiphon::noise::Key;
+use crate::output::{bound, figure, print_json, program, quoted, size};
+use antiphon::noise::file::{About, Amount, Description, Done, Keys};
 use antiphon::noise::self_test::{self, SelfTest};
+use antiphon::noise::{Key, Origin};
 use std::path::Path;
+
+/// What noise is, for people.
+pub fn lines(about: &About) -> Vec<String> {
+    let ([rows, width], Amount { stddev, noise_multiplier, clip_norm, sensitivity, epsilon, delta }) =
+        (about.shape, about.amount);
+    let mut lines = vec![
+        format!("  rows          {rows} (steps {}:{})", about.rows[0], about.rows[1]),
+        format!("  columns       {width} (coordinates {}:{})", about.coordinates[0], about.coordinates[1]),
+        format!("  stddev        {} of Z", figure(stddev)),
+    ];
+    if let (Some(multiplier), Some(clip_norm), Some(sensitivity)) = (noise_multiplier, clip_norm, sensitivity)
+    {
+        lines.push(format!("                = noise multiplier {multiplier} · clip norm {clip_norm}"));
+        lines.push(format!("                · sensitivity {} (derived)", bound(sensitivity, true)));
+    }
+    if let (Some(epsilon), Some(delta)) = (epsilon, delta) {
+        lines.push(format!(
+            "  privacy       ε = {epsilon} at δ = {delta:e} for all steps together, under zero-out neighbours;"
+        ));
+        lines.push("                `antiphon account` states the conditions".into());
+    }
+    lines.push(format!("  size          {}", about.bytes.map_or("too much".into(), size)));
+    lines
+}
 
 /// Where no file is to be written.
 pub fn plan(about: &About, json: bool) -> anyhow::Result<()> {
     if json {
         return print_json(about);
     }
-    about.lines().iter().for_each(|line| say!("{line}"));
+    lines(about).iter().for_each(|line| say!("{line}"));
     let line: Vec<String> = std::env::args_os().skip(1).map(|word| quoted(&word)).collect();
     say!("Nothing was written. To have the noise in a file:");
     say!("  {} {} --output noise.npy", program(), line.join(" "));
@@ -38,7 +60,7 @@ pub fn done(
         return print_json(&value);
     }
     say!("{}", output.display());
-    about.lines().iter().for_each(|line| say!("{line}"));
+    lines(about).iter().for_each(|line| say!("{line}"));
     match &keys.path {
         Some(path) => {
             say!("  key           {}, {}", path.display(), keys.key.cipher());
@@ -56,7 +78,7 @@ pub fn done(
     say!("Written in {:.1} s. To read it:", done.seconds);
     match description.offset {
         0 => {
-            let [rows, columns] = about.shape();
+            let [rows, columns] = about.shape;
             say!("  numpy.memmap({name}, \"<f4\", \"r\", shape=({rows}, {columns}))");
         }
         _ => say!("  numpy.load({name}, mmap_mode=\"r\")"),
@@ -66,7 +88,7 @@ pub fn done(
 
 /// A remark that goes with every seeded run.
 pub fn remark_on_seed(keys: &Keys) {
-    if keys.seeded {
+    if keys.key.origin() == Origin::Seed {
         eprintln!("antiphon: a seeded run is not private against anyone who knows or guesses the seed");
     }
 }

@@ -1,9 +1,9 @@
 //! Rows of noise on standard output: one after another, in the order of the steps, and nothing else there.
 
-use super::about::About;
-use super::keys::Keys;
+use super::{keys, show};
 use crate::progress;
 use antiphon::error::{Error, Result};
+use antiphon::noise::file::{About, Keys};
 use antiphon::noise::{Part, Prepared};
 use std::io::{self, ErrorKind, Write};
 
@@ -11,8 +11,8 @@ use std::io::{self, ErrorKind, Write};
 pub fn run(prepared: &Prepared, about: &About, keys: &Keys, part: &Part, memory: usize) -> Result<()> {
     let mut rows = prepared.rows(&keys.key, part.coordinates.clone(), memory)?;
     rows.seek(part.rows.start)?;
-    keys.claim()?;
-    about.lines().iter().for_each(|line| eprintln!("{line}"));
+    keys::remark(keys.claim()?, keys);
+    show::lines(about).iter().for_each(|line| eprintln!("{line}"));
     let bar =
         progress::counter(part.rows.len() as u64, "{bar:30} row {pos} of {len} [{elapsed}, {eta} left]");
     let mut row = vec![0.0f32; rows.coordinates()];

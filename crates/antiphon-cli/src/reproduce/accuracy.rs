@@ -11,19 +11,22 @@ use crate::chart::{Lines, Picture, Series};
 use crate::compare::{plural, table};
 use crate::output::{answer, print_json, short_bound};
 use crate::progress::busy;
-use crate::train::{self, INVALID, Job, Stop, TrainingArgs};
+use crate::train::{self, Stop};
 use antiphon::error::{Error, Result};
 use antiphon::make;
 use antiphon::mechanism::NoisingMatrix;
 use antiphon::mechanism::factorization::noising_matrix;
+use antiphon::run::Budget;
 use antiphon::schema::Schema;
+use antiphon::statement::INVALID;
 use antiphon::workload::Workload;
 use antiphon_train::data::{self, Name};
-use antiphon_train::design::{Budget, Design, STAMPS};
+use antiphon_train::design::{Design, STAMPS};
+use antiphon_train::job::Job;
 use antiphon_train::kind::Kind;
+use antiphon_train::settings::Settings;
 use antiphon_train::summary::Summary;
 use antiphon_train::task::{Model, Task};
-use antiphon_train::trainer::Settings;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -201,7 +204,7 @@ impl Accuracy {
 
     /// The protocol, with the usual learning rate.
     fn protocol(&self, name: Name, kind: Option<Kind>) -> Settings {
-        let settings = TrainingArgs::default().settings(name, kind, 1.0, false);
+        let settings = Settings::usual(name, kind);
         Settings { epochs: self.epochs.unwrap_or(settings.epochs), ..settings }
     }
 
@@ -228,7 +231,7 @@ fn accuracies(runs: &[Record]) -> Vec<f64> {
 }
 
 fn job(design: &Design, settings: Settings, epsilon: f64) -> Result<Job> {
-    let privacy = busy("accounting", || design.privacy(Budget::Epsilon(epsilon), DELTA))?;
+    let privacy = busy("accounting", || design.privacy(Budget::Target { epsilon, delta: DELTA }))?;
     Ok(Job { design: design.clone(), settings, privacy })
 }
 

@@ -1,12 +1,14 @@
 //! Runs that are kept: a finished one is a line in a file, an unfinished one has checkpoints beside it.
 
 use crate::output::quoted;
-use crate::train::{Finished, Job, Place, Stop};
+use crate::train::{Bar, Stop};
 use antiphon::atomic;
 use antiphon::error::{Error, Result};
+use antiphon_train::description::Description;
+use antiphon_train::job::{Finished, Job, Logs, Place};
 use antiphon_train::kind::current_name;
+use antiphon_train::settings::Settings;
 use antiphon_train::task::Task;
-use antiphon_train::trainer::{Description, Settings};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -85,7 +87,7 @@ impl Kept {
 
     /// A run: the one that is there, or a new one, which is there from then on.
     pub fn run(&mut self, job: &Job, task: &Task, seed: u64, epsilon: f64, held_out: bool) -> Result<Record> {
-        let id = Description::new(task, &job.design, &job.settings, &job.privacy).id();
+        let id = Description::new(task, &job.design, &job.settings, &job.privacy)?.id();
         if let Some(record) = self.records.iter().find(|record| record.run == id && record.seed == seed) {
             return Ok(record.clone());
         }
@@ -95,7 +97,13 @@ impl Kept {
             every: Some(25),
             resume: folder.join("run.json").exists(),
         });
-        let finished = job.run(task, Some(seed), kept.as_ref(), None, false, &self.stop)?;
+        let finished = job.run(
+            task,
+            Some(seed),
+            kept.as_ref(),
+            Logs::default(),
+            &mut Bar::new(&self.stop, kept.as_ref(), false),
+        )?;
         let record = record(&finished, id, seed, epsilon, held_out);
         drop(finished); // and with it the lock, before its folder is removed
         if let Some(folder) = place {
@@ -120,10 +128,10 @@ fn record(run: &Finished, id: String, seed: u64, target_epsilon: f64, held_out: 
         mechanism: run.mechanism.clone(),
         settings: run.settings,
         accuracy: run.accuracy(),
-        epsilon: run.privacy.epsilon(),
-        delta: run.privacy.delta(),
-        valid: run.privacy.valid(),
-        noise_multiplier: run.privacy.noise_multiplier(),
+        epsilon: run.privacy.epsilon,
+        delta: run.privacy.delta,
+        valid: run.privacy.valid,
+        noise_multiplier: run.privacy.noise_multiplier,
         steps: run.state.step,
         seconds: run.seconds,
         curve: run.state.epochs.iter().map(|epoch| (epoch.step, epoch.test.accuracy)).collect(),

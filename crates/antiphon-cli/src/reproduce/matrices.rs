@@ -33,7 +33,7 @@ pub fn run(pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
     let optimized = optimize(&schema, &workload, &Params::default(), &|progress| watch.observe(progress));
     watch.finish();
     let mechanism = optimized?.mechanism;
-    let Noise::Dense(noising) = &mechanism.noise else {
+    let Noise::Dense(noising) = mechanism.noise() else {
         anyhow::bail!("a dense mechanism was asked for");
     };
     let c = noising.encoder()?;
@@ -50,7 +50,7 @@ pub fn run(pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
         }
     }
     let ok = shared <= figure.largest_shared_entry * largest;
-    let gap = mechanism.claims.gap();
+    let gap = mechanism.claims().gap();
     let files = match pictures.wanted() {
         true => {
             let b = workload.apply(noising.matrix());
@@ -86,8 +86,8 @@ pub fn run(pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
             "source": figure.source,
             "statement": figure.statement,
             "largest_shared_entry": shared / largest,
-            "loss": mechanism.claims.loss,
-            "lower_bound": mechanism.claims.lower_bound,
+            "loss": mechanism.claims().loss,
+            "lower_bound": mechanism.claims().lower_bound,
             "gap": gap,
             "files": files,
         }))?;

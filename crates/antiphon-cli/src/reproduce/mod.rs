@@ -165,7 +165,7 @@ fn factorization(name: &str, stamps: usize, schema: &Schema, workload: &Workload
                 let part = Schema::fixed_order(length, length.min(*steps_per_epoch))?;
                 let workload = Workload::Training(training.part(0, length));
                 let params = Params { gap: GAP, ..Params::default() };
-                match optimize(&part, &workload, &params, &|_| true)?.mechanism.noise {
+                match optimize(&part, &workload, &params, &|_| true)?.mechanism.into_parts().noise {
                     Noise::Dense(noising) => noising,
                     _ => return Err(Error::Unsupported("a dense mechanism was asked for".into())),
                 }

@@ -7,7 +7,7 @@
 use crate::compare::table;
 use crate::output::{answer, percent, print_json, short_bound};
 use antiphon::accounting::calibrate::{Run, noise_multiplier};
-use antiphon::accounting::{Params, epsilon};
+use antiphon::accounting::{Adjacency, Params, epsilon};
 use antiphon::error::Error;
 use serde::{Deserialize, Serialize};
 use std::process::ExitCode;
@@ -127,7 +127,8 @@ fn row(table: &Table, expected: &Expected, cell: &Cell) -> anyhow::Result<Row> {
     let params = Params::default();
     let found = epsilon(&run.event(z), table.delta, &params)?;
     let tolerance = expected.tolerance.max(expected.relative_tolerance * cell.reference);
-    let needed = noise_multiplier(run, target, table.delta, &params)?.noise_multiplier;
+    let needed =
+        noise_multiplier(run, target, table.delta, Adjacency::ZeroOut, &params)?.noise_multiplier.value();
     Ok(Row {
         run: expected.name.clone(),
         paper_epsilon: cell.epsilon.clone(),

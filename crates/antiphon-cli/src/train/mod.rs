@@ -1,26 +1,28 @@
 //! `antiphon train`.
 
-mod run;
+mod bar;
 mod show;
-mod statement;
 mod stop;
 
-pub use run::{Finished, Job, Place, design};
+pub use bar::{Bar, design};
 pub use show::labelled;
-pub use statement::INVALID;
 pub use stop::Stop;
 
 use crate::args::only;
 use crate::output::{answer, program, quoted};
+use antiphon::accounting::NoiseMultiplier;
 use antiphon::error::{Error, Result};
+use antiphon::run::Budget;
+use antiphon::statement::large_delta;
 use antiphon::workload::Cooldown;
 use antiphon::{atomic, file};
 use antiphon_train::checkpoint::{Folder, Outline};
 use antiphon_train::data::{self, Name};
-use antiphon_train::design::{self, Budget, Design};
+use antiphon_train::design::{self, Design};
+use antiphon_train::job::{EpochLog, Finished, Job, Logs, Place};
 use antiphon_train::kind::Kind;
+use antiphon_train::settings::{Settings, UsualPrivacy};
 use antiphon_train::task::{Model, Task};
-use antiphon_train::trainer::Settings;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -190,52 +192,17 @@ impl ModelName {
     }
 }
 
-/// What is usual for a data set: epochs, batch size, ε, δ.
-fn usual(name: Name) -> (usize, usize, f64, f64) {
-    match name {
-        Name::Digits => (20, 60, 1.0, 1e-4),
-        Name::FashionMnist => (10, 500, 4.0, 1e-5),
-        Name::Cifar10 => (20, 500, 8.0, 1e-5),
-    }
-}
-
-/// Learning rate and momentum for a data set and a kind of noise. For the digits they were the best of a grid on held-out
-/// training examples at ε = 1 (288 of them, 20 seeds), for Fashion-MNIST at ε = 4 (repro/results; dp-sgd was
-/// not tried). For CIFAR-10 they are the better of two at ε = 8 (optimal, dp-sgd; repro/results), for identity there a guess.
-fn usual_rates(name: Name, correlated: bool, kind: Option<Kind>) -> (f64, f64) {
-    match (name, correlated, kind) {
-        (Name::Digits, false, Some(Kind::Family(_))) => (0.1, 0.0),
-        (Name::Digits, ..) => (0.03, 0.9),
-        (Name::FashionMnist, true, _) => (0.2, 0.9),
-        (Name::FashionMnist, false, _) => (0.1, 0.9),
-        (Name::Cifar10, false, Some(Kind::Family(_))) => (0.2, 0.0),
-        (Name::Cifar10, ..) => (0.1, 0.9),
-    }
-}
-
-impl Default for TrainingArgs {
-    /// What holds where nothing is said.
-    fn default() -> Self {
-        let cooldown = Cooldown { fraction: 0.25, end: 0.05 };
-        TrainingArgs { epochs: None, batch_size: None, learning_rate: None, momentum: None, cooldown }
-    }
-}
-
 impl TrainingArgs {
-    /// The settings for a data set and a mechanism.
-    pub fn settings(&self, name: Name, kind: Option<Kind>, clip_norm: f64, in_workload: bool) -> Settings {
-        let (epochs, batch_size, ..) = usual(name);
-        let independent = Some(Kind::Family(antiphon::mechanism::Family::Identity));
-        let correlated = !(kind == independent || matches!(kind, Some(Kind::DpSgd | Kind::ShuffledDpSgd)));
-        let (learning_rate, momentum) = usual_rates(name, correlated, kind);
-        let Cooldown { fraction, end } = self.cooldown;
+    /// The settings for a data set and a mechanism: the usual ones, where nothing is said.
+    fn settings(&self, name: Name, kind: Option<Kind>, clip_norm: f64, in_workload: bool) -> Settings {
+        let usual = Settings::usual(name, kind);
         Settings {
-            epochs: self.epochs.unwrap_or(epochs),
-            batch_size: self.batch_size.unwrap_or(batch_size),
+            epochs: self.epochs.unwrap_or(usual.epochs),
+            batch_size: self.batch_size.unwrap_or(usual.batch_size),
             clip_norm,
-            learning_rate: self.learning_rate.unwrap_or(learning_rate),
-            momentum: self.momentum.unwrap_or(momentum),
-            cooldown: (fraction > 0.0).then_some((fraction, end)),
+            learning_rate: self.learning_rate.unwrap_or(usual.learning_rate),
+            momentum: self.momentum.unwrap_or(usual.momentum),
+            cooldown: (self.cooldown.fraction > 0.0).then_some(self.cooldown),
             in_workload,
         }
     }
@@ -258,7 +225,7 @@ impl Train {
         let repeats = self.repeats.unwrap_or(if demonstration { 20 } else { 1 });
         self.check(&names, repeats)?;
         let task = self.task()?;
-        if let Some(warning) = statement::large_delta(self.delta(), task.train.len()) {
+        if let Some(warning) = large_delta(self.delta(), task.train.len(), "training example") {
             eprintln!("antiphon: warning: {warning}");
         }
         if let Some(folder) = self.checkpoints.as_ref().filter(|_| self.resume) {
@@ -273,7 +240,7 @@ impl Train {
             jobs.push(job);
         }
         let mut log =
-            self.log.as_deref().map(|path| run::Log::new(path, self.resume, self.force)).transpose()?;
+            self.log.as_deref().map(|path| EpochLog::new(path, self.resume, self.force)).transpose()?;
         let mut finished: Vec<Finished> = Vec::new();
         for repeat in 0..repeats {
             for job in &jobs {
@@ -284,11 +251,13 @@ impl Train {
                     resume: self.resume,
                 });
                 let table = !json && jobs.len() * repeats == 1;
-                finished.push(job.run(&task, seed, place.as_ref(), log.as_mut(), table, stop)?);
+                let logs = Logs { epochs: log.as_mut(), participation: None };
+                let mut bar = Bar::new(stop, place.as_ref(), table);
+                finished.push(job.run(&task, seed, place.as_ref(), logs, &mut bar)?);
             }
         }
         if let Some(path) = &self.output {
-            run::write_model(path, &finished[0], self.replace())?;
+            finished[0].write_model(path, self.replace())?;
         }
         let pictures = match &self.picture {
             Some(name) => show::picture(name, &task, &finished, self.replace())?,
@@ -317,15 +286,19 @@ impl Train {
         }
     }
 
-    fn budget(&self) -> Budget {
+    fn budget(&self) -> Result<Budget> {
+        let delta = self.delta();
         match self.noise_multiplier {
-            Some(multiplier) => Budget::NoiseMultiplier(multiplier),
-            None => Budget::Epsilon(self.epsilon.unwrap_or(usual(self.dataset).2)),
+            Some(z) => Ok(Budget::Noise { noise_multiplier: NoiseMultiplier::new(z)?, delta }),
+            None => {
+                let epsilon = self.epsilon.unwrap_or(UsualPrivacy::of(self.dataset).epsilon);
+                Ok(Budget::Target { epsilon, delta })
+            }
         }
     }
 
     fn delta(&self) -> f64 {
-        self.delta.unwrap_or(usual(self.dataset).3)
+        self.delta.unwrap_or(UsualPrivacy::of(self.dataset).delta)
     }
 
     /// Whether files may be replaced. Those of a run that is resumed are its own: it was killed after it had written them.
@@ -396,9 +369,9 @@ impl Train {
     fn check_resumable(&self, folder: &Path, task: &Task, name: &str) -> Result<()> {
         let (kind, settings) = self.settings(task, name)?;
         let examples = task.train.len();
-        let rate = settings.batch_size as f64 / examples as f64;
-        let steps = settings.epochs * settings.steps_per_epoch(examples);
-        let figures = || design::figures(kind, rate, steps, self.budget(), self.delta());
+        let (rate, steps, budget) =
+            (settings.sampling_rate(examples), settings.steps(examples), self.budget()?);
+        let figures = || design::figures(kind, rate, steps, budget);
         let privacy = crate::progress::busy("accounting", figures)?;
         let mechanism = match (kind, self.stamps) {
             (Some(kind), Some(stamps)) => kind.with_stamps(stamps),
@@ -419,14 +392,15 @@ impl Train {
     fn job(&self, task: &Task, name: &str, stop: &Stop) -> Result<Job> {
         let (kind, settings) = self.settings(task, name)?;
         let design = match kind {
-            Some(kind) => run::design(kind, self.stamps, task, &settings, stop)?,
+            Some(kind) => bar::design(kind, self.stamps, task, &settings, stop)?,
             None => {
                 only("a mechanism file", &[("--stamps", self.stamps)])?;
                 let mechanism = file::read(Path::new(name))?;
                 crate::progress::busy("verifying", || Design::of(file_name(name), mechanism))?
             }
         };
-        let privacy = crate::progress::busy("accounting", || design.privacy(self.budget(), self.delta()))?;
+        let budget = self.budget()?;
+        let privacy = crate::progress::busy("accounting", || design.privacy(budget))?;
         match stop.asked() {
             true => Err(Error::Interrupted),
             false => Ok(Job { design, settings, privacy }),

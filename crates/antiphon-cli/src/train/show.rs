@@ -1,10 +1,10 @@
 //! The runs that were made, side by side.
 
-use super::run::Finished;
-use super::statement::INVALID;
 use crate::chart::{self, Lines, Picture, Series};
 use crate::compare::{plural, table};
 use crate::output::{print_json, short_bound, wrapped};
+use antiphon::statement::INVALID;
+use antiphon_train::job::Finished;
 use antiphon_train::summary::Summary;
 use antiphon_train::task::Task;
 use std::path::{Path, PathBuf};
@@ -89,19 +89,19 @@ impl All<'_> {
         let mut rows = Vec::new();
         for (name, runs) in &groups {
             let first = runs[0];
-            let valid = if first.privacy.valid() { "" } else { " *" };
+            let valid = if first.privacy.valid { "" } else { " *" };
             rows.push([
                 format!("  {name}"),
                 Summary::of(&accuracies(runs)).in_hundredths("%"),
-                format!("{}{valid}", short_bound(first.privacy.epsilon(), true)),
-                short_bound(first.privacy.noise_multiplier(), false),
+                format!("{}{valid}", short_bound(first.privacy.epsilon, true)),
+                short_bound(first.privacy.noise_multiplier, false),
                 first.settings.learning_rate.to_string(),
                 first.settings.momentum.to_string(),
                 format!("{:.1}", runs.iter().map(|run| run.seconds).sum::<f64>() / runs.len() as f64),
             ]);
         }
         table(&heads.map(String::from), &rows);
-        if self.finished.iter().any(|run| !run.privacy.valid()) {
+        if self.finished.iter().any(|run| !run.privacy.valid) {
             say!("  * {INVALID}");
         }
         if repeats > 1 {
@@ -111,7 +111,7 @@ impl All<'_> {
             let gain = Summary::of_differences(&accuracies(first), &accuracies(others));
             // A budget is met from below, by a little more or less.
             let [a, b] = [first, others].map(|runs| runs[0].privacy);
-            let same = a.valid() && b.valid() && (a.epsilon() / b.epsilon() - 1.0).abs() < 1e-2;
+            let same = a.valid && b.valid && (a.epsilon / b.epsilon - 1.0).abs() < 1e-2;
             if gain.mean > 0.0 && same {
                 say!("  {best} gains {} over {last} at the same ε.", gain.in_hundredths(" points"));
             }
@@ -130,14 +130,14 @@ impl All<'_> {
 
     /// That of the first mechanism, and what follows from there being several runs.
     fn statement(&self) -> Vec<String> {
-        let mut sentences = self.finished[0].statement.clone();
+        let mut sentences = self.finished[0].statement.sentences().to_vec();
         if self.finished.len() > 1 {
             let others: Vec<String> = by_mechanism(self.finished)
                 .iter()
                 .skip(1)
                 .map(|(name, runs)| {
-                    let valid = if runs[0].privacy.valid() { String::new() } else { format!(", {INVALID}") };
-                    format!("{name}: ε = {}{valid}", short_bound(runs[0].privacy.epsilon(), true))
+                    let valid = if runs[0].privacy.valid { String::new() } else { format!(", {INVALID}") };
+                    format!("{name}: ε = {}{valid}", short_bound(runs[0].privacy.epsilon, true))
                 })
                 .collect();
             let also = if others.is_empty() { String::new() } else { format!(" ({})", others.join("; ")) };
@@ -156,10 +156,10 @@ pub fn run_json(run: &Finished) -> serde_json::Value {
     serde_json::json!({
         "mechanism": run.mechanism,
         "accuracy": run.accuracy(),
-        "epsilon": run.privacy.epsilon(),
-        "delta": run.privacy.delta(),
-        "valid": run.privacy.valid(),
-        "noise_multiplier": run.privacy.noise_multiplier(),
+        "epsilon": run.privacy.epsilon,
+        "delta": run.privacy.delta,
+        "valid": run.privacy.valid,
+        "noise_multiplier": run.privacy.noise_multiplier,
         "stddev": run.description.stddev,
         "steps": run.state.step,
         "seconds": run.seconds,
@@ -180,12 +180,12 @@ pub fn picture(name: &Path, task: &Task, finished: &[Finished], force: bool) -> 
             };
             let points =
                 (0..epochs).map(|i| (runs[0].state.epochs[i].step as f64, 100.0 * mean(i))).collect();
-            Series { name: labelled(name, runs[0].privacy.valid()), points, marker: true }
+            Series { name: labelled(name, runs[0].privacy.valid), points, marker: true }
         })
         .collect();
     // The largest: mechanisms with the same noise multiplier have different ones.
-    let epsilon = finished.iter().map(|run| run.privacy.epsilon()).fold(0.0, f64::max);
-    let (epsilon, delta) = (short_bound(epsilon, true), finished[0].privacy.delta());
+    let epsilon = finished.iter().map(|run| run.privacy.epsilon).fold(0.0, f64::max);
+    let (epsilon, delta) = (short_bound(epsilon, true), finished[0].privacy.delta);
     let lines = Lines {
         title: format!("{}, ε = {epsilon}, δ = {delta:e}", task.name),
         x_label: "step".into(),

@@ -1,7 +1,7 @@
 //! Where the files are.
 
 use super::{Name, checked, cifar10, fashion_mnist};
-use antiphon::error::{Error, Result};
+use antiphon::error::{Error, Hint, Result};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -23,9 +23,7 @@ pub(super) fn from_environment(
         .filter(|folder| folder.is_absolute())
         .or_else(|| home.filter(|home| home.is_absolute()).map(|home| home.join(".local/share")));
     share.map(|share| share.join("antiphon")).ok_or_else(|| {
-        Error::Unsupported(
-            "no folder for data sets: give --data DIR or set ANTIPHON_DATA (HOME is not set)".into(),
-        )
+        Error::Unsupported("no folder for data sets (HOME is not set)".into()).with(Hint::DataFolder)
     })
 }
 

@@ -2,13 +2,18 @@
 
 use crate::checkpoint::{Folder, Outline};
 use crate::data::{Name, load};
-use crate::design::{Budget, Design, Privacy};
+use crate::description::{Description, Figures};
+use crate::design::Design;
 use crate::secrets::Secrets;
+use crate::settings::Settings;
 use crate::task::{Model, Task};
-use crate::trainer::{Description, Settings, State, Trainer};
+use crate::trainer::{State, Trainer};
+use antiphon::accounting::NoiseMultiplier;
 use antiphon::linalg::Matrix;
 use antiphon::noise::Rows;
+use antiphon::run::{Budget, Privacy};
 use antiphon::schema::Schema;
+use antiphon::workload::Cooldown;
 use sha2::{Digest, Sha256};
 
 struct Run {
@@ -20,7 +25,7 @@ struct Run {
 
 impl Run {
     fn new(mechanism: &str, epsilon: f64) -> Run {
-        Run::with(mechanism, Budget::Epsilon(epsilon), false)
+        Run::with(mechanism, Budget::Target { epsilon, delta: 1e-4 }, false)
     }
 
     fn with(mechanism: &str, budget: Budget, in_workload: bool) -> Run {
@@ -30,7 +35,7 @@ impl Run {
             clip_norm: 1.0,
             learning_rate: 0.1,
             momentum: 0.9,
-            cooldown: Some((0.25, 0.05)),
+            cooldown: Some(Cooldown { fraction: 0.25, end: 0.05 }),
             in_workload,
         };
         let task = Task::new(load(Name::Digits, "none".as_ref()).unwrap(), Model::Linear).unwrap();
@@ -41,20 +46,28 @@ impl Run {
         let rate = 100.0 / task.train.len() as f64;
         let design =
             Design::new(mechanism.parse().unwrap(), None, &schema, &workload, rate, &|_| true).unwrap();
-        let privacy = design.privacy(budget, 1e-4).unwrap();
+        let privacy = design.privacy(budget).unwrap();
         Run { task, design, settings, privacy }
     }
 
     fn description(&self) -> Description {
-        Description::new(&self.task, &self.design, &self.settings, &self.privacy)
+        Description::new(&self.task, &self.design, &self.settings, &self.privacy).unwrap()
     }
 
-    fn trainer(&self, secrets: &Secrets) -> Trainer<'_> {
+    fn figures(&self) -> Figures {
+        Figures::new(&self.privacy, self.design.valid())
+    }
+
+    fn stddev(&self) -> f64 {
+        self.design.stddev(&self.privacy, 1.0).unwrap().value()
+    }
+
+    fn trainer(&self, secrets: Secrets) -> Trainer<'_> {
         Trainer::new(&self.task, &self.design, &self.settings, &self.privacy, secrets, 1 << 20).unwrap()
     }
 
     fn whole(&self, seed: u64) -> State {
-        let mut trainer = self.trainer(&Secrets::from_seed(seed, &self.description().id()));
+        let mut trainer = self.trainer(Secrets::from_seed(seed, &self.description().id()));
         while !trainer.finished() {
             trainer.step().unwrap();
         }
@@ -98,7 +111,7 @@ fn it_learns_and_correlated_noise_helps() {
 fn a_step_is_what_the_formula_says() {
     let run = Run::new("identity", 1.0);
     let secrets = Secrets::from_seed(5, "a run");
-    let mut trainer = run.trainer(&secrets);
+    let mut trainer = run.trainer(Secrets::from_seed(5, "a run"));
     let (mut theta, mut v) = (trainer.state().parameters.clone(), vec![0.0f32; 650]);
     let rates = run.settings.rates(45).unwrap();
     for step in 0..45usize {
@@ -107,7 +120,7 @@ fn a_step_is_what_the_formula_says() {
         run.task.clipped_sum(&theta, &examples, 1.0, &mut sum).unwrap();
         let mut z = vec![0.0f32; 650];
         secrets.noise.fill_f32(step as u64, 0, &mut z);
-        let stddev = run.design.stddev(&run.privacy, 1.0);
+        let stddev = run.stddev();
         for i in 0..650 {
             let noise = f64::from((stddev * f64::from(z[i])) as f32);
             v[i] = (0.9 * f64::from(v[i]) + (sum[i] + noise) / 100.0) as f32;
@@ -122,10 +135,12 @@ fn a_step_is_what_the_formula_says() {
 /// momentum of the loop are those of the matrix.
 #[test]
 fn a_mechanism_is_made_for_what_the_loop_does() {
-    let run = Run::with("optimal", Budget::NoiseMultiplier(1e12), true);
+    let budget = Budget::Noise { noise_multiplier: NoiseMultiplier::new(1e12).unwrap(), delta: 1e-4 };
+    let run = Run::with("optimal", budget, true);
     let secrets = Secrets::from_seed(3, "a run");
-    let stddev = run.design.stddev(&run.privacy, 1.0);
-    let mut rows = Rows::new(&run.design.noise(), 45, &secrets.noise, stddev, 0..650, 1 << 20).unwrap();
+    let stddev = run.stddev();
+    let (mechanism, sigma) = (run.design.mechanism().unwrap(), run.design.stddev(&run.privacy, 1.0).unwrap());
+    let mut rows = Rows::of(mechanism, &secrets.noise, sigma, 0..650, 1 << 20).unwrap();
     let mut noise = Matrix::zeros(45, 650);
     let mut row = vec![0.0; 650];
     for step in 0..45 {
@@ -133,7 +148,7 @@ fn a_mechanism_is_made_for_what_the_loop_does() {
         (0..650).for_each(|i| noise[(step, i)] = f64::from(row[i]));
     }
     let moves = run.settings.workload(45).unwrap().apply(&noise);
-    let mut trainer = run.trainer(&secrets);
+    let mut trainer = run.trainer(secrets);
     for step in 0..45 {
         trainer.step().unwrap();
         for (i, theta) in trainer.state().parameters.iter().enumerate() {
@@ -153,20 +168,20 @@ fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
         let path = folder.path().join(mechanism);
         let description = run.description();
         let (mut kept, secrets) = Folder::create(&path, &description, Some(9)).unwrap();
-        let mut trainer = run.trainer(&secrets);
-        assert!(kept.load(trainer.noise_id()).unwrap().is_none());
+        let mut trainer = run.trainer(secrets);
+        assert!(kept.load().unwrap().is_none());
         for stop in [1, 14, 15, 31] {
             while trainer.state().step < stop {
                 trainer.step().unwrap();
             }
-            kept.save(trainer.state(), trainer.noise_id(), 0.5).unwrap();
+            kept.save(&trainer.saved(), 0.5).unwrap();
             trainer.step().unwrap(); // lost
             drop(kept);
             let (opened, secrets) = Folder::open(&path, &description, Some(9)).unwrap();
-            (kept, trainer) = (opened, run.trainer(&secrets));
-            let (state, seconds) = kept.load(trainer.noise_id()).unwrap().unwrap();
-            assert_eq!((state.step, seconds), (stop, 0.5));
-            trainer.resume(state).unwrap();
+            (kept, trainer) = (opened, run.trainer(secrets));
+            let (saved, seconds) = kept.load().unwrap().unwrap();
+            assert_eq!((saved.model.step, seconds), (stop, 0.5));
+            trainer.resume(saved).unwrap();
         }
         while !trainer.finished() {
             trainer.step().unwrap();
@@ -197,24 +212,29 @@ fn a_folder_takes_one_run_and_its_key_no_other() {
     let (kept, again) = Folder::open(&path, &description, None).unwrap();
     assert_eq!(again.noise.fingerprint(), secrets.noise.fingerprint());
     // A checkpoint of another noise, and a damaged one.
-    let trainer = run.trainer(&secrets);
-    kept.save(trainer.state(), "other", 0.5).unwrap();
-    assert!(kept.load(trainer.noise_id()).unwrap_err().to_string().contains("belongs to another run"));
-    kept.save(trainer.state(), trainer.noise_id(), 0.5).unwrap();
+    let mut trainer = run.trainer(secrets);
+    let (noise, mut saved) = (trainer.run().noise_id().to_string(), trainer.saved());
+    let text = serde_json::to_string(&saved.run).unwrap().replace(&noise, "other");
+    saved.run = serde_json::from_str(&text).unwrap();
+    kept.save(&saved, 0.5).unwrap();
+    let (found, _) = kept.load().unwrap().unwrap();
+    let text = trainer.resume(found).unwrap_err().to_string();
+    assert!(text.contains("belongs to another run") && text.contains("noise was \"other\""), "{text}");
+    kept.save(&trainer.saved(), 0.5).unwrap();
     let file = path.join("checkpoint.safetensors");
     let mut bytes = std::fs::read(&file).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&file, &bytes).unwrap();
-    assert!(kept.load(trainer.noise_id()).unwrap_err().to_string().contains("is damaged"));
+    assert!(kept.load().unwrap_err().to_string().contains("is damaged"));
     std::fs::write(&file, &bytes[..100]).unwrap();
-    assert!(kept.load(trainer.noise_id()).unwrap_err().to_string().contains("is damaged"));
+    assert!(kept.load().unwrap_err().to_string().contains("is damaged"));
     // Nor is the key of another run taken for this one.
     let third = folder.path().join("third");
     let (other, _) = Folder::create(&third, &description, None).unwrap();
     // The same run with another key is another run: half of each would have two orders of the examples.
-    kept.save(trainer.state(), trainer.noise_id(), 0.5).unwrap();
+    kept.save(&trainer.saved(), 0.5).unwrap();
     std::fs::copy(&file, third.join("checkpoint.safetensors")).unwrap();
-    let text = other.load(trainer.noise_id()).unwrap_err().to_string();
+    let text = other.load().unwrap_err().to_string();
     assert!(text.contains("belongs to another run"), "{text}");
     std::fs::copy(third.join("key.json"), path.join("key.json")).unwrap();
     drop(kept);
@@ -280,9 +300,9 @@ fn renamed_mechanisms_keep_their_ids_and_their_noise() {
     let folder = tempfile::tempdir().unwrap();
     for (mechanism, former) in [("tree-online", "tree"), ("fft-optimal", "fft-optimal-decoder")] {
         let description = Run::new(mechanism, 4.0).description();
-        assert!(description.mechanism.0.starts_with(mechanism));
+        assert!(description.mechanism.name.starts_with(mechanism));
         let mut stored = description.clone();
-        stored.mechanism.0 = stored.mechanism.0.replacen(mechanism, former, 1);
+        stored.mechanism.name = stored.mechanism.name.replacen(mechanism, former, 1);
         // The hash of version 0.1: of all fields as they are.
         let text = serde_json::to_string(&stored).unwrap();
         let plain: String =
@@ -305,7 +325,7 @@ fn what_cannot_be_resumed_is_refused_before_the_mechanism_is_made() {
         task: &run.task,
         settings: &run.settings,
         mechanism: "tree-online",
-        privacy: (&run.privacy).into(),
+        privacy: run.figures(),
         seed: None,
     };
     let message = |outline: &Outline<'_>| Folder::check_resumable(&path, outline).unwrap_err().to_string();
@@ -322,8 +342,8 @@ fn what_cannot_be_resumed_is_refused_before_the_mechanism_is_made() {
     let settings = Settings { momentum: 0.5, ..run.settings };
     assert!(message(&Outline { settings: &settings, ..outline }).contains("momentum was 0.9 and is 0.5"));
     assert!(message(&Outline { seed: Some(3), ..outline }).contains("seed was null and is 3"));
-    let privacy = Run::new("tree", 3.0).privacy;
-    let text = message(&Outline { privacy: (&privacy).into(), ..outline });
+    let privacy = Run::new("tree", 3.0).figures();
+    let text = message(&Outline { privacy, ..outline });
     assert!(text.contains("epsilon was") && text.contains("noise_multiplier was"), "{text}");
     std::fs::remove_file(path.join("key.json")).unwrap();
     assert!(message(&outline).contains("a run that is finished"));
@@ -334,11 +354,20 @@ fn what_cannot_be_resumed_is_refused_before_the_mechanism_is_made() {
 fn a_privacy_of_another_event_is_refused() {
     let [matrix, sampled, shuffled] =
         ["identity", "dp-sgd", "dp-sgd-shuffled"].map(|kind| Run::new(kind, 4.0));
-    let secrets = Secrets::from_seed(1, "");
-    for (run, other) in [(&matrix, &sampled), (&sampled, &matrix), (&shuffled, &sampled)] {
-        let made = Trainer::new(&run.task, &run.design, &run.settings, &other.privacy, &secrets, 0);
-        assert!(made.err().unwrap().to_string().contains("privacy must be accounted for"));
+    let made = |run: &Run, other: &Run| {
+        let secrets = Secrets::from_seed(1, "");
+        Trainer::new(&run.task, &run.design, &run.settings, &other.privacy, secrets, 0).map(|_| ())
+    };
+    for (run, other) in [(&matrix, &sampled), (&sampled, &matrix), (&shuffled, &matrix)] {
+        assert!(made(run, other).unwrap_err().to_string().contains("privacy must be accounted for"));
     }
+    // The figures of shuffled batches are those of samples, and never a guarantee.
+    assert_eq!(shuffled.privacy, sampled.privacy);
+    assert!(!shuffled.design.valid() && !shuffled.figures().valid && sampled.figures().valid);
+    let trainer = shuffled.trainer(Secrets::from_seed(1, ""));
+    assert!(
+        !trainer.run().valid() && trainer.run().statement().to_string().starts_with("NOT A VALID GUARANTEE")
+    );
 }
 
 /// 102 instead of 100 examples make as many steps, but a larger rate than the one that was accounted for.
@@ -347,18 +376,18 @@ fn a_larger_sampling_rate_than_the_accounted_one_is_refused() {
     let run = Run::new("dp-sgd", 4.0);
     let settings = Settings { batch_size: 102, ..run.settings };
     let secrets = Secrets::from_seed(1, "");
-    let result = Trainer::new(&run.task, &run.design, &settings, &run.privacy, &secrets, 0);
+    let result = Trainer::new(&run.task, &run.design, &settings, &run.privacy, secrets, 0);
     assert!(result.err().unwrap().to_string().contains("sampling rate"));
 }
 
 #[test]
 fn wrong_settings_are_named() {
     let run = Run::new("identity", 4.0);
-    let secrets = Secrets::from_seed(1, "");
     let message = |change: &dyn Fn(&mut Settings)| {
+        let secrets = Secrets::from_seed(1, "");
         let mut settings = run.settings;
         change(&mut settings);
-        Trainer::new(&run.task, &run.design, &settings, &run.privacy, &secrets, 0).err().unwrap().to_string()
+        Trainer::new(&run.task, &run.design, &settings, &run.privacy, secrets, 0).err().unwrap().to_string()
     };
     assert_eq!(message(&|s| s.batch_size = 0), "batch_size must be in 1..=1440, got 0");
     assert_eq!(message(&|s| s.learning_rate = -1.0), "learning_rate must be positive and finite, got -1");
@@ -373,7 +402,7 @@ fn wrong_settings_are_named() {
 fn a_run_that_diverges_is_an_error() {
     let mut run = Run::new("identity", 1.0);
     run.settings.learning_rate = 1e38;
-    let mut trainer = run.trainer(&Secrets::from_seed(1, &run.description().id()));
+    let mut trainer = run.trainer(Secrets::from_seed(1, &run.description().id()));
     let error = std::iter::repeat_with(|| trainer.step()).take(45).find_map(Result::err);
     let message = error.expect("no model can be trained like this").to_string();
     assert!(message.contains("the training diverged") && message.contains("of 45"), "{message}");

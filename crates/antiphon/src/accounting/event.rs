@@ -217,7 +217,7 @@ fn too_many() -> Error {
     Error::argument("the count of an event", format!("in 1..={MAX_COUNT}"), got)
 }
 
-fn check_multiplier(noise_multiplier: f64) -> Result<()> {
+pub(super) fn check_multiplier(noise_multiplier: f64) -> Result<()> {
     match (MIN_NOISE_MULTIPLIER..=MAX_NOISE_MULTIPLIER).contains(&noise_multiplier) {
         true => Ok(()),
         false => {

@@ -9,6 +9,7 @@
 //! | file | room |
 //! |---|---|
 //! | `event` | what happens, as plain data |
+//! | `multiplier` | the noise multiplier as a type |
 //! | `gaussian` | ε, δ and noise multiplier of one Gaussian mechanism |
 //! | `zcdp` | zero-concentrated privacy, Rényi divergences, and what they imply |
 //! | `pld` | sampled events and compositions |
@@ -17,10 +18,12 @@
 pub mod calibrate;
 pub mod event;
 pub mod gaussian;
+mod multiplier;
 pub mod pld;
 pub mod zcdp;
 
 pub use event::Event;
+pub use multiplier::NoiseMultiplier;
 pub use pld::Params;
 
 use crate::error::{Error, Result};
@@ -53,6 +56,14 @@ pub enum Adjacency {
 }
 
 impl Adjacency {
+    /// By how much the relation multiplies the sensitivity under zero-out.
+    pub fn factor(self) -> f64 {
+        match self {
+            Adjacency::ZeroOut => 1.0,
+            Adjacency::ReplaceOne => 2.0,
+        }
+    }
+
     /// The event as it is under this relation: half the noise multiplier where the sensitivity doubles. Poisson sampling
     /// is accounted for under adding and removing only.
     pub fn apply(self, event: &Event) -> Result<Event> {
@@ -61,10 +72,10 @@ impl Adjacency {
             return Ok(event.clone());
         }
         match event {
-            Event::Gaussian { noise_multiplier } => Ok(Event::gaussian(0.5 * noise_multiplier)),
+            Event::Gaussian { noise_multiplier } => Ok(Event::gaussian(noise_multiplier / self.factor())), // exact
             Event::PoissonSampled { .. } => Err(Error::Unsupported(
                 "replace-one is not accounted for with Poisson sampling: the analysis of sampled Gaussians is for adding \
-                 or removing one unit (--adjacency zero-out)"
+                 or removing one unit (zero-out)"
                     .into(),
             )),
             Event::Composed { events } => {

@@ -69,9 +69,12 @@ fn calibration_reaches_its_target_from_the_safe_side() {
         Run::Sampled { sampling_rate: 0.3, steps: 7 },
     ] {
         for target in [0.5, 4.0, 20.0] {
-            let found = noise_multiplier(run, target, 1e-6, &params).unwrap();
+            let found = noise_multiplier(run, target, 1e-6, Adjacency::ZeroOut, &params).unwrap();
             let narrow = Params { width: 1e-3 * target.min(1.0), ..params };
-            assert_eq!(epsilon(&run.event(found.noise_multiplier), 1e-6, &narrow).unwrap(), found.epsilon);
+            assert_eq!(
+                epsilon(&run.event(found.noise_multiplier.value()), 1e-6, &narrow).unwrap(),
+                found.epsilon
+            );
             assert!(found.epsilon.upper <= target, "{run:?} {target}: {found:?}");
             assert!(found.epsilon.upper >= target * (1.0 - 1e-5), "{run:?} {target}: {found:?}");
         }
@@ -202,17 +205,20 @@ mod regressions {
             (Run::Sampled { sampling_rate: 1.0 - 1e-9, steps: 1000 }, 1.0, 1e-6),
             (Run::Sampled { sampling_rate: 0.01, steps: 1000 }, 1e-10, 1e-9),
         ] {
-            let found = noise_multiplier(run, target, delta, &params).unwrap();
+            let found = noise_multiplier(run, target, delta, Adjacency::ZeroOut, &params).unwrap();
             assert!(found.epsilon.upper <= target, "{run:?}: {found:?}");
         }
         // The noise for small targets, from a Laplace transform: 96.9 and 770.5.
         let run = Run::Sampled { sampling_rate: 0.01, steps: 1000 };
         for (target, truth) in [(1e-2, 96.9), (1e-3, 770.5)] {
-            let z = noise_multiplier(run, target, 1e-6, &params).unwrap().noise_multiplier;
+            let z = noise_multiplier(run, target, 1e-6, Adjacency::ZeroOut, &params)
+                .unwrap()
+                .noise_multiplier
+                .value();
             assert!(z > truth * 0.994 && z < truth * 1.02, "{target}: {z}");
         }
-        let error =
-            noise_multiplier(Run::Sampled { sampling_rate: 1e-3, steps: 1 }, 1.0, 1e-2, &params).unwrap_err();
+        let once = Run::Sampled { sampling_rate: 1e-3, steps: 1 };
+        let error = noise_multiplier(once, 1.0, 1e-2, Adjacency::ZeroOut, &params).unwrap_err();
         assert!(error.to_string().starts_with("delta must be below 1.000000e-3, the probability"), "{error}");
     }
 

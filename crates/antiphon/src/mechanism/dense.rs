@@ -7,12 +7,33 @@ use crate::schema::Schema;
 use crate::sensitivity::{self, Sensitivity};
 use crate::workload::Workload;
 use sha2::{Digest, Sha256};
+use std::sync::{Arc, OnceLock};
 
 /// A lower triangular, invertible W. Whatever is claimed of a dense mechanism is claimed of this matrix:
 /// its encoder is C = W⁻¹, its decoder B = AW.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct NoisingMatrix {
     w: Matrix,
+    /// What was found about the inverse, by whoever needed it first: inverting takes O(n³). It is computed here and nowhere else, so
+    /// sharing it believes nobody. Clones have the same matrix, and share it too.
+    inverse: Arc<OnceLock<Inverse>>,
+}
+
+/// What is needed of a computed inverse C̃ again and again: three numbers, so that C̃ itself need not be kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Inverse {
+    /// A bound on ‖C̃W − I‖₂, rounding errors included.
+    pub residual: f64,
+    /// √(‖|C̃||W|‖₁·‖|C̃||W|‖_∞): a bound on ‖|C̃||W|‖₂.
+    pub absolute_product: f64,
+    /// ‖C̃‖²_F.
+    pub squared_norm: f64,
+}
+
+impl PartialEq for NoisingMatrix {
+    fn eq(&self, other: &NoisingMatrix) -> bool {
+        self.w == other.w
+    }
 }
 
 /// The sensitivity of the exact inverse of a stored matrix, and how well the computed inverse fits.
@@ -28,7 +49,7 @@ impl NoisingMatrix {
     /// Takes a matrix after checking that it is square, finite, lower triangular and invertible.
     pub fn new(w: Matrix) -> Result<Self> {
         dense::check_invertible_triangle(&w, "the noising matrix")?;
-        Ok(NoisingMatrix { w })
+        Ok(NoisingMatrix { w, inverse: Arc::default() })
     }
 
     /// W = C⁻¹.
@@ -83,18 +104,44 @@ impl NoisingMatrix {
     /// The computed inverse C̃ is not C. With E = C̃W − I and ‖E‖₂ ≤ ε < 1, C = (I + E)⁻¹C̃, hence
     /// sens(C̃)/(1 + ε) ≤ sens(C) ≤ sens(C̃)/(1 − ε) (docs/theory.md, section 7).
     pub fn sensitivity(&self, schema: &Schema) -> Result<SensitivityOfInverse> {
-        self.sensitivity_with(&self.encoder()?, schema)
+        let encoder = self.encoder()?;
+        let Inverse { residual, .. } = self.note(&encoder)?;
+        of_candidate(&encoder, residual, schema)
+    }
+
+    /// What is known of the inverse; it is formed if nobody has needed it yet.
+    pub fn inverse(&self) -> Result<Inverse> {
+        match self.inverse.get() {
+            Some(known) => Ok(*known),
+            None => self.note(&self.encoder()?),
+        }
+    }
+
+    /// Remembers what there is to know of the inverse that [`NoisingMatrix::encoder`] computes.
+    fn note(&self, encoder: &Matrix) -> Result<Inverse> {
+        if let Some(known) = self.inverse.get() {
+            return Ok(*known);
+        }
+        let found = Inverse {
+            residual: dense::inverse_residual(encoder, &self.w)?,
+            absolute_product: dense::abs_product_norm(encoder, &self.w),
+            squared_norm: dense::squared_norm(encoder),
+        };
+        Ok(*self.inverse.get_or_init(|| found))
     }
 
     /// As [`NoisingMatrix::sensitivity`], with a candidate for C that is already at hand. Any candidate gives a true
     /// bound; a bad one gives a bad bound.
     pub fn sensitivity_with(&self, encoder: &Matrix, schema: &Schema) -> Result<SensitivityOfInverse> {
-        let residual = dense::inverse_residual(encoder, &self.w)?;
-        let mut sensitivity = sensitivity::sensitivity_of_encoder(encoder, schema)?;
-        sensitivity.upper /= 1.0 - residual; // up: the exact inverse may be larger
-        sensitivity.lower /= 1.0 + residual; // down
-        Ok(SensitivityOfInverse { sensitivity, residual })
+        of_candidate(encoder, dense::inverse_residual(encoder, &self.w)?, schema)
     }
+}
+
+fn of_candidate(encoder: &Matrix, residual: f64, schema: &Schema) -> Result<SensitivityOfInverse> {
+    let mut sensitivity = sensitivity::sensitivity_of_encoder(encoder, schema)?;
+    sensitivity.upper /= 1.0 - residual; // up: the exact inverse may be larger
+    sensitivity.lower /= 1.0 + residual; // down
+    Ok(SensitivityOfInverse { sensitivity, residual })
 }
 
 /// A noising matrix together with its inverse, as one [`Factorization`] among others.

@@ -20,21 +20,31 @@ pub mod stamp;
 pub mod structured;
 pub mod tree;
 
-pub use dense::{DenseFactorization, NoisingMatrix, SensitivityOfInverse};
+pub use dense::{DenseFactorization, Inverse, NoisingMatrix, SensitivityOfInverse};
 pub use evaluate::{Evaluation, evaluate, sensitivity_of};
 pub use factorization::{Cost, Factorization};
 pub use stamp::Stamped;
 pub use structured::{Family, Structured};
 
-use crate::accounting::Event;
 use crate::error::{Error, Result};
 use crate::linalg::quadrature::Quadrature;
 use crate::schema::Schema;
 use crate::workload::Workload;
 
-/// A correlated-noise mechanism with its proof.
+/// A correlated-noise mechanism with its proof, as it was made or read. Nobody has checked it: noise and accounting take a
+/// [`Verified`](crate::verify::Verified) one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mechanism {
+    pub(crate) schema: Schema,
+    pub(crate) workload: Workload,
+    pub(crate) noise: Noise,
+    pub(crate) certificate: Certificate,
+    pub(crate) claims: Claims,
+}
+
+/// What a mechanism consists of, for those who take one apart or put one together. Nothing follows from it before it is verified.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parts {
     /// Who may take part when.
     pub schema: Schema,
     /// A.
@@ -43,19 +53,52 @@ pub struct Mechanism {
     pub noise: Noise,
     /// The proof that no mechanism is much better.
     pub certificate: Certificate,
-    /// What is said about all this. Claims are believed by nobody: see [`verify`](crate::verify).
+    /// What is said about all this.
     pub claims: Claims,
 }
 
 impl Mechanism {
-    /// What a run with this mechanism does to privacy: one Gaussian, whatever its kind and however many steps it has. What is
-    /// protected is CG + σZ for all steps at once, and all that training shows follows from that.
-    ///
-    /// σ must be at least the noise multiplier times the clip norm times the sensitivity, and the sensitivity the upper end
-    /// of what [`verify`](crate::verify) derives: a claim is not enough. Nothing is amplified by sampling or shuffling; the
-    /// schema is all that is asked of the data.
-    pub fn event(&self, noise_multiplier: f64) -> Event {
-        Event::gaussian(noise_multiplier)
+    /// Who may take part when.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// n.
+    pub fn steps(&self) -> usize {
+        self.schema.steps()
+    }
+
+    /// A.
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// What is added to the gradients.
+    pub fn noise(&self) -> &Noise {
+        &self.noise
+    }
+
+    /// The proof that no mechanism is much better.
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    /// What is said about the mechanism. Nothing takes claims: see [`verify`](mod@crate::verify).
+    pub fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// All parts.
+    pub fn into_parts(self) -> Parts {
+        let Mechanism { schema, workload, noise, certificate, claims } = self;
+        Parts { schema, workload, noise, certificate, claims }
+    }
+}
+
+impl From<Parts> for Mechanism {
+    fn from(parts: Parts) -> Mechanism {
+        let Parts { schema, workload, noise, certificate, claims } = parts;
+        Mechanism { schema, workload, noise, certificate, claims }
     }
 }
 

@@ -23,8 +23,7 @@ use super::Key;
 use super::product::{PANEL, Product};
 use super::source::{Source, TILE, check_overflow};
 use crate::error::{Error, Result};
-use crate::linalg::dense;
-use crate::mechanism::NoisingMatrix;
+use crate::mechanism::{Inverse, NoisingMatrix};
 use pulp::Arch;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -62,14 +61,12 @@ fn margin(noising: &NoisingMatrix, stddev: f64) -> Result<f64> {
     if stddev == 0.0 || w.iter().all(exact) {
         return Ok(0.0);
     }
-    let encoder = noising.encoder()?;
-    let residual = dense::inverse_residual(&encoder, noising.matrix())?;
+    let Inverse { residual, absolute_product, squared_norm } = noising.inverse()?;
     // The product σ·(1 + margin)·w is rounded too, and numbers below the normal ones by up to 2⁻¹⁵⁰.
     let relative = 2f64.powi(-24) + 2f64.powi(-50);
-    let tiny = 2f64.powi(-150) / stddev * noising.steps() as f64 * dense::squared_norm(&encoder).sqrt();
+    let tiny = 2f64.powi(-150) / stddev * noising.steps() as f64 * squared_norm.sqrt();
     // The computed inverse is (I + E)·C, ‖E‖ ≤ residual.
-    let kappa = (relative * dense::abs_product_norm(&encoder, noising.matrix()) + tiny) * (1.0 + 1e-9)
-        / (1.0 - residual);
+    let kappa = (relative * absolute_product + tiny) * (1.0 + 1e-9) / (1.0 - residual);
     if kappa.is_nan() || kappa >= 0.5 {
         return Err(Error::Unsupported(format!(
             "the mechanism is too ill-conditioned for noise in single precision: rounding may change its sensitivity by {kappa:.1e}"

@@ -3,6 +3,7 @@
 use super::stream::{QUAD, Stream};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
 
 /// What makes the random words of a [`Key`]. It belongs to the key: another cipher is another field.
 ///
@@ -70,15 +71,33 @@ impl std::fmt::Display for Cipher {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+///
+/// A key serves one run: noise under two runs with one key cancels in their difference. So a key is no value to copy, a
+/// [`PrivateRun`](crate::run::PrivateRun) takes the one that it is given, and [`Key::split`] takes the key that it makes others from.
 pub struct Key {
     pub(super) stream: Stream,
+    origin: Origin,
+    /// The file that is to say what the key is used for, before the first number is drawn.
+    pub(crate) record: Option<PathBuf>,
+}
+
+/// Where a key comes from. A key that is made from another has its origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Fresh random bits of the operating system.
+    OperatingSystem,
+    /// A key file.
+    File,
+    /// A seed: not private against anyone who knows or guesses it.
+    Seed,
+    /// Bits that the caller had.
+    Bytes,
 }
 
 impl Key {
     /// A fresh key from the operating system.
     pub fn from_os(cipher: Cipher) -> Result<Key> {
-        Ok(Key::from_bytes(fresh_secret()?, cipher))
+        Ok(Key { origin: Origin::OperatingSystem, ..Key::from_bytes(fresh_secret()?, cipher) })
     }
 
     /// The key that belongs to a seed, for runs that are to be repeated.
@@ -87,7 +106,7 @@ impl Key {
     /// person chose them.
     pub fn from_seed(seed: u64, cipher: Cipher) -> Key {
         let hash = Sha256::new().chain_update(b"antiphon noise key v1").chain_update(seed.to_le_bytes());
-        Key::from_bytes(hash.finalize().into(), cipher)
+        Key { origin: Origin::Seed, ..Key::from_bytes(hash.finalize().into(), cipher) }
     }
 
     /// The key with these bits.
@@ -96,7 +115,7 @@ impl Key {
             Cipher::Aes256Ctr => Stream::aes(secret),
             Cipher::ChaCha20 => Stream::ChaCha20(secret),
         };
-        Key { stream }
+        Key { stream, origin: Origin::Bytes, record: None }
     }
 
     /// The cipher.
@@ -105,6 +124,25 @@ impl Key {
             Stream::Aes256Ctr(_) => Cipher::Aes256Ctr,
             Stream::ChaCha20(_) => Cipher::ChaCha20,
         }
+    }
+
+    /// Where it comes from.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    pub(crate) fn with_origin(self, origin: Origin) -> Key {
+        Key { origin, ..self }
+    }
+
+    /// The same with a file that is to say what the key is used for.
+    pub(crate) fn recorded_in(self, file: &Path) -> Key {
+        Key { record: Some(file.into()), ..self }
+    }
+
+    /// Another hold on the same key, for what draws from it within one run.
+    pub(crate) fn share(&self) -> Key {
+        Key { stream: self.stream.clone(), origin: self.origin, record: self.record.clone() }
     }
 
     /// Writes uniform random words: those of a step, from its first on. They are what normals are made of, so a key serves one
@@ -120,14 +158,24 @@ impl Key {
         }
     }
 
-    /// Another key, for a purpose, with the same cipher. It tells nothing about this one, nor about those for other purposes.
-    pub fn derive(&self, purpose: &str) -> Key {
+    /// Keys for several purposes, with the same cipher. None of them tells anything about this one, nor about the others. This key is
+    /// used up, and no purpose may be named twice, so no two of them are the same.
+    ///
+    /// # Panics
+    ///
+    /// If a purpose is named twice.
+    pub fn split<const N: usize>(self, purposes: [&str; N]) -> [Key; N] {
+        let twice = (1..N).any(|i| purposes[..i].contains(&purposes[i]));
+        assert!(!twice, "every purpose of a key must be named once, got {purposes:?}");
         // Words that no run comes to, hashed: uniform to whoever does not know the key.
         let mut words = [0; 8];
         self.fill_words(u64::MAX - 1, &mut words);
         let mut hash = Sha256::new().chain_update(b"antiphon derived key v1");
         words.iter().for_each(|word| hash.update(word.to_le_bytes()));
-        Key::from_bytes(hash.chain_update(purpose).finalize().into(), self.cipher())
+        purposes.map(|purpose| {
+            let bits = hash.clone().chain_update(purpose).finalize().into();
+            Key { origin: self.origin, record: self.record.clone(), ..Key::from_bytes(bits, self.cipher()) }
+        })
     }
 
     /// A name for the key that does not tell it: the SHA-256 of normals that no run comes to, in hexadecimal. Equal keys, of the

@@ -3,9 +3,9 @@
 //! Two runs with noise from one key can be subtracted from each other, and the noise cancels. So the file says what its key is used
 //! for before the first number is drawn, and any other use is refused.
 
-use super::{Cipher, Key, fresh_secret};
+use super::{Cipher, Key, Origin, fresh_secret};
 use crate::atomic;
-use crate::error::{Error, Result};
+use crate::error::{Error, Hint, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Write;
@@ -24,8 +24,13 @@ pub enum Use {
         /// Parameters of the model.
         params: u64,
     },
-    /// A training run.
+    /// A training run, whose folder says which.
     Train,
+    /// A [`PrivateRun`](crate::run::PrivateRun).
+    Run {
+        /// Of all that it is.
+        id: String,
+    },
 }
 
 impl std::fmt::Display for Use {
@@ -35,6 +40,7 @@ impl std::fmt::Display for Use {
                 write!(f, "noise {noise_id} with stddev {stddev} for {params} parameters")
             }
             Use::Train => f.write_str("a training run"),
+            Use::Run { id } => write!(f, "the run {id}"),
         }
     }
 }
@@ -55,10 +61,26 @@ struct Stored {
 
 /// Makes a fresh key for a use and writes both down. An existing file is an error: a key that is lost cannot be made again.
 pub fn create(path: &Path, cipher: Cipher, first: Use) -> Result<Key> {
+    create_for(path, cipher, vec![first])
+}
+
+fn create_for(path: &Path, cipher: Cipher, uses: Vec<Use>) -> Result<Key> {
     let secret = fresh_secret()?;
     let key: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-    write(path, false, &Stored { antiphon_key: 1, cipher: cipher.name().into(), key, uses: vec![first] })?;
-    Ok(Key::from_bytes(secret, cipher))
+    write(path, false, &Stored { antiphon_key: 1, cipher: cipher.name().into(), key, uses })?;
+    Ok(Key::from_bytes(secret, cipher).with_origin(Origin::File))
+}
+
+impl Key {
+    /// A fresh key in a new file, which will say what it is used for. An existing file is an error.
+    pub fn fresh(path: &Path) -> Result<Key> {
+        Ok(create_for(path, Cipher::fastest(), Vec::new())?.recorded_in(path))
+    }
+
+    /// The key in a file. A [`PrivateRun`](crate::run::PrivateRun) that begins with it is recorded there, and another one is refused.
+    pub fn load(path: &Path) -> Result<Key> {
+        Ok(read(path)?.recorded_in(path))
+    }
 }
 
 /// Reads a key.
@@ -84,17 +106,40 @@ pub fn claim(path: &Path, intended: &Use, reuse: bool) -> Result<Vec<Use>> {
     if let Some(other) = before.iter().find(|other| *other != intended).filter(|_| !reuse) {
         let reason = format!(
             "its key (fingerprint {}) is already used for {other}, and cannot be used for {intended}. The noise of two runs \
-             with one key can cancel in their difference: use another key, or --reuse-key if no other noise of this key was or will be used \
-             in training",
+             with one key can cancel in their difference",
             key.fingerprint()
         );
-        return Err(Error::File { path: path.into(), reason });
+        return Err(Error::File { path: path.into(), reason }.with(Hint::ReuseKey));
     }
     if !before.contains(intended) {
         stored.uses.push(intended.clone());
         write(path, true, &stored)?;
     }
     Ok(before)
+}
+
+/// Records that the key in this file serves a run, which begins or goes on. A key that has any record begins no run, and a run goes
+/// on only if it is the one in the record.
+pub(crate) fn claim_run(path: &Path, id: &str, goes_on: bool) -> Result<()> {
+    let _others_wait = locked(path);
+    let (key, mut stored) = load(path)?;
+    let run = Use::Run { id: id.into() };
+    let refuse = |why: &str| {
+        let reason = format!("its key (fingerprint {}) {why}", key.fingerprint());
+        Err(Error::File { path: path.into(), reason })
+    };
+    match (&stored.uses[..], goes_on) {
+        ([only], true) if *only == run => Ok(()),
+        ([], true) | (_, true) => refuse("has no record of the run whose state is restored"),
+        ([], false) => {
+            stored.uses.push(run);
+            write(path, true, &stored)
+        }
+        ([other, ..], false) => refuse(&format!(
+            "is already used for {other}, and a key serves one run: the noise of two runs with one key can cancel in their \
+             difference. Use another key, or restore the state of that run to go on with it"
+        )),
+    }
 }
 
 fn write(path: &Path, replace: bool, stored: &Stored) -> Result<()> {
@@ -133,7 +178,7 @@ fn load(path: &Path) -> Result<(Key, Stored)> {
         let value = |digit: u8| (digit as char).to_digit(16).unwrap_or(0) as u8;
         *byte = 16 * value(pair[0]) + value(pair[1]);
     }
-    Ok((Key::from_bytes(secret, cipher), stored))
+    Ok((Key::from_bytes(secret, cipher).with_origin(Origin::File), stored))
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@
 
 mod dense;
 mod fft;
+pub mod file;
 mod fill;
 mod fourier;
 mod key;
@@ -48,15 +49,17 @@ pub mod self_test;
 mod source;
 mod stamps;
 mod statistics;
+pub(crate) mod stddev;
 mod stream;
 mod table;
 mod transform;
 
 pub use fill::Normal;
-pub use key::{Cipher, Key, fresh_secret};
+pub use key::{Cipher, Key, Origin, fresh_secret};
 pub use prepared::Prepared;
 pub use rows::Rows;
 pub use statistics::Test;
+pub use stddev::Stddev;
 pub use table::{Part, Table};
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 //! is needed for it, so none is made or touched before it has succeeded.
 
 use super::source::{self, Source, TILE};
-use super::{Key, Part, Rows, Table};
+use super::{Key, Part, Rows, Stddev, Table};
 use crate::error::{Error, Result};
-use crate::mechanism::{Mechanism, Noise};
+use crate::mechanism::Noise;
+use crate::verify::Verified;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,13 +19,13 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The noise of a mechanism. `stddev` is σ, as in [`Rows::of`].
-    pub fn of(mechanism: &Mechanism, stddev: f64) -> Result<Prepared> {
-        Prepared::new(&mechanism.noise, mechanism.schema.steps(), stddev)
+    /// The noise of a mechanism.
+    pub fn of(mechanism: &Verified, stddev: Stddev) -> Result<Prepared> {
+        Prepared::new(&mechanism.mechanism().noise, mechanism.steps(), stddev.value())
     }
 
-    /// So many steps of noise.
-    pub fn new(noise: &Noise, steps: usize, stddev: f64) -> Result<Prepared> {
+    /// So many steps of noise, of whatever it is.
+    pub(crate) fn new(noise: &Noise, steps: usize, stddev: f64) -> Result<Prepared> {
         let source = source::of(noise, steps, stddev)?;
         Ok(Prepared { id: source::id(source.as_ref()), source })
     }

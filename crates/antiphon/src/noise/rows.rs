@@ -12,9 +12,10 @@
 use super::product;
 use super::source::{Block, TILE, check_columns, tiles};
 use super::stamps::Branch;
-use super::{Key, Part, Prepared, Table};
+use super::{Key, Part, Prepared, Stddev, Table};
 use crate::error::{Error, Result};
-use crate::mechanism::{Family, Mechanism, Noise};
+use crate::mechanism::Family;
+use crate::verify::Verified;
 use rayon::prelude::*;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -22,10 +23,11 @@ use std::ops::Range;
 
 /// A stream of rows of noise in gradient space: row t of σ·W·Z.
 ///
-/// To go on after a restart, keep the key, [`Rows::position`] and [`Rows::id`].
+/// This is the low end: it knows no schema and guards nothing. [`PrivateRun`](crate::run::PrivateRun) does. To go on after a restart, keep the key, [`Rows::position`] and [`Rows::id`].
 ///
 /// ```
-/// use antiphon::noise::{Cipher, Key, Rows};
+/// use antiphon::accounting::NoiseMultiplier;
+/// use antiphon::noise::{Cipher, Key, Rows, Stddev};
 /// use antiphon::optimize::{Params, optimize};
 /// use antiphon::schema::Schema;
 /// use antiphon::verify;
@@ -35,11 +37,8 @@ use std::ops::Range;
 /// let schema = Schema::epochs(2, 5)?;
 /// let workload = Workload::prefix_sum(schema.steps());
 /// let mechanism = optimize(&schema, &workload, &Params::default(), &|_| true)?.mechanism;
-///
-/// // σ: with the sensitivity that is derived, not the one that a file claims.
-/// let (noise_multiplier, clip_norm) = (0.8, 1.0);
-/// let sensitivity = verify::mechanism(&mechanism)?.sensitivity.upper;
-/// let stddev = noise_multiplier * clip_norm * sensitivity * (1.0 + 1e-15); // up: the products are rounded
+/// let mechanism = verify::verify(mechanism)?;
+/// let stddev = Stddev::of(&mechanism, NoiseMultiplier::new(0.8)?, 1.0)?; // for a clip norm of one
 ///
 /// let key = Key::from_os(Cipher::fastest())?; // a fresh one for every run
 /// let mut rows = Rows::of(&mechanism, &key, stddev, 0..1000, 1 << 20)?;
@@ -56,6 +55,17 @@ use std::ops::Range;
 /// assert_eq!(again, row);
 /// # Ok(())
 /// # }
+/// ```
+///
+/// A mechanism that nobody verified has no noise:
+///
+/// ```compile_fail
+/// use antiphon::mechanism::Mechanism;
+/// use antiphon::noise::{Key, Rows, Stddev};
+///
+/// fn noise(mechanism: &Mechanism, key: &Key, stddev: Stddev) -> antiphon::Result<Rows> {
+///     Rows::of(mechanism, key, stddev, 0..1000, 1 << 20)
+/// }
 /// ```
 pub struct Rows {
     prepared: Prepared,
@@ -79,21 +89,21 @@ enum Way {
 impl Rows {
     /// The stream of a mechanism, for a range of coordinates.
     ///
-    /// `stddev` is σ, the standard deviation of the numbers in Z: noise multiplier times clip norm times sensitivity. `memory` is
-    /// about how many bytes may be used; one row always fits.
+    /// `memory` is about how many bytes may be used; one row always fits.
     pub fn of(
-        mechanism: &Mechanism,
+        mechanism: &Verified,
         key: &Key,
-        stddev: f64,
+        stddev: Stddev,
         coordinates: Range<u64>,
         memory: usize,
     ) -> Result<Rows> {
-        Rows::new(&mechanism.noise, mechanism.schema.steps(), key, stddev, coordinates, memory)
+        Prepared::of(mechanism, stddev)?.rows(key, coordinates, memory)
     }
 
-    /// The stream of so many steps of noise.
-    pub fn new(
-        noise: &Noise,
+    /// The stream of so many steps of noise, of whatever it is.
+    #[cfg(test)]
+    pub(super) fn new(
+        noise: &crate::mechanism::Noise,
         steps: usize,
         key: &Key,
         stddev: f64,
@@ -124,7 +134,7 @@ impl Rows {
             }
             Some(Family::TreeOptimal | Family::Fft | Family::FftOptimal) => Way::Spilled(None),
         };
-        let (prepared, key) = (prepared.clone(), key.clone());
+        let (prepared, key) = (prepared.clone(), key.share());
         Ok(Rows { prepared, key, columns: coordinates, memory, next: 0, way })
     }
 

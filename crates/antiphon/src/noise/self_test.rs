@@ -6,10 +6,11 @@
 //! variance d·(Σ_uu·Σ_vv + Σ_uv²), where Σ_uv = σ²·(Wᵀu)ᵀ(Wᵀv).
 
 use super::statistics::{CHUNK, OVERLAP, Sums, Test};
-use super::{Key, Rows};
+use super::{Key, Prepared, Rows};
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
 use crate::mechanism::{Factorization, Mechanism, Noise};
+use crate::verify::Verified;
 use rayon::prelude::*;
 
 /// The probability that a correct generator fails, all tests together.
@@ -45,6 +46,16 @@ impl SelfTest {
 /// Tests the noise of a mechanism under a key, with so many coordinates of its stream: at least 1,024, for all that follows is
 /// about large numbers. `observe` is told how many rows were drawn; `false` stops the work.
 pub fn run(
+    mechanism: &Verified,
+    key: &Key,
+    coordinates: usize,
+    memory: usize,
+    observe: &dyn Fn(usize) -> bool,
+) -> Result<SelfTest> {
+    test(mechanism.mechanism(), key, coordinates, memory, observe)
+}
+
+fn test(
     mechanism: &Mechanism,
     key: &Key,
     coordinates: usize,
@@ -54,13 +65,18 @@ pub fn run(
     if coordinates < 1024 {
         return Err(Error::argument("params", "at least 1024 for a test", coordinates));
     }
-    let mut rows = Rows::of(mechanism, key, 1.0, 0..coordinates as u64, memory)?;
+    let mut rows = rows(mechanism, key, coordinates, memory)?;
     let mut tests = field(key).tests();
     let (probes, noise) = probe(&mut rows, observe)?;
     let covariance = covariance(mechanism, &probes)?;
     tests.extend(compare(&noise, &covariance));
     let samples = [(CHUNKS * CHUNK) as u64, (rows.steps() * coordinates) as u64];
     Ok(SelfTest { threshold: ALPHA / tests.len() as f64, tests, samples })
+}
+
+/// The noise with σ = 1.
+fn rows(mechanism: &Mechanism, key: &Key, coordinates: usize, memory: usize) -> Result<Rows> {
+    Prepared::new(&mechanism.noise, mechanism.steps(), 1.0)?.rows(key, 0..coordinates as u64, memory)
 }
 
 /// The field, at steps that no run of the mechanism comes to.
@@ -168,7 +184,7 @@ mod tests {
         let families = Family::ALL.map(|family| Noise::Structured(Structured { family, stamps: 2 }));
         for noise in families.into_iter().chain([triangle(-0.02)]) {
             let key = Key::from_seed(8, Cipher::ChaCha20);
-            let result = run(&mechanism(noise.clone()), &key, 4096, 1 << 20, &|_| true).unwrap();
+            let result = test(&mechanism(noise.clone()), &key, 4096, 1 << 20, &|_| true).unwrap();
             assert!(result.passed(), "{noise:?}: {result:?}");
             assert_eq!(result.samples[1], 40 * 4096);
         }
@@ -178,12 +194,12 @@ mod tests {
     #[test]
     fn another_covariance_is_noticed() {
         let key = Key::from_seed(8, Cipher::ChaCha20);
-        let mut rows = Rows::of(&mechanism(triangle(-0.02)), &key, 1.0, 0..16_384, 1 << 20).unwrap();
+        let mut rows = rows(&mechanism(triangle(-0.02)), &key, 16_384, 1 << 20).unwrap();
         let (probes, noise) = probe(&mut rows, &|_| true).unwrap();
         let [variances, pairs] = compare(&noise, &covariance(&mechanism(triangle(-0.015)), &probes).unwrap());
         assert!(pairs.p_value < 1e-9 && variances.p_value < 1e-9, "{variances:?} {pairs:?}");
-        assert!(run(&mechanism(triangle(0.0)), &key, 1000, 0, &|_| true).is_err());
-        let stopped = run(&mechanism(triangle(0.0)), &key, 1024, 0, &|row| row < 3);
+        assert!(test(&mechanism(triangle(0.0)), &key, 1000, 0, &|_| true).is_err());
+        let stopped = test(&mechanism(triangle(0.0)), &key, 1024, 0, &|row| row < 3);
         assert!(matches!(stopped, Err(Error::Interrupted)));
     }
 }

@@ -7,7 +7,7 @@ use super::Key;
 use super::dense::Dense;
 use super::stamps::Stamps;
 use super::transform::LARGEST;
-use crate::error::{Error, Result};
+use crate::error::{Error, Hint, Result};
 use crate::mechanism::Noise;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -44,9 +44,8 @@ pub fn of(noise: &Noise, steps: usize, stddev: f64) -> Result<Arc<dyn Source>> {
         Noise::Dense(noising) => Arc::new(Dense::new(noising, stddev)?),
         Noise::Structured(structured) => Arc::new(Stamps::new(*structured, steps, stddev)?),
         Noise::Implicit { .. } => {
-            return Err(Error::Unsupported(
-                "an implicit mechanism has no stream of noise yet; optimize without --implicit".into(),
-            ));
+            return Err(Error::Unsupported("an implicit mechanism has no stream of noise yet".into())
+                .with(Hint::NotImplicit));
         }
     })
 }

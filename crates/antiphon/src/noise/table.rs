@@ -50,7 +50,7 @@ impl Table {
                 format!("{}..{}", rows.start, rows.end),
             ));
         }
-        Ok(Table { prepared: prepared.clone(), key: key.clone(), part })
+        Ok(Table { prepared: prepared.clone(), key: key.share(), part })
     }
 
     /// The columns from `first` on, in pieces for which so many bytes of memory suffice (or one tile does).

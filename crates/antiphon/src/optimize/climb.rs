@@ -5,7 +5,7 @@ use super::blocks::BlockDual;
 use super::resolvent::Resolvent;
 use super::rounding::Attempts;
 use super::{Observer, Params, Phase, Progress, Route, dense, finish};
-use crate::error::{Error, Result};
+use crate::error::{Error, Hint, Result};
 use crate::linalg::dense::Matrix;
 use crate::linalg::quadrature::Quadrature;
 use crate::mechanism::Mechanism;
@@ -111,7 +111,7 @@ impl<'a> Climb<'a> {
             schema.listed().ok_or_else(|| Error::Unsupported("the schema has no list of patterns".into()))?;
         if params.implicit && Resolvent::new(schema, workload).is_none() {
             return Err(Error::Unsupported(
-                "--implicit needs the linear-time route: a prefix-sum, momentum or learning-rate workload under fixed \
+                "an implicit mechanism needs the linear-time route: a prefix-sum, momentum or learning-rate workload under fixed \
                  epoch order with at least 3 steps per epoch (6 with momentum; there, no learning rate may be more \
                  than 1,000 times an earlier one)"
                     .into(),
@@ -225,7 +225,7 @@ impl<'a> Climb<'a> {
             gap: if claimed.is_finite() { claimed } else { crude },
             target,
             iterations: self.params.max_iterations,
-            hint: "; try a larger --gap or --max-iterations".into(),
+            hint: Hint::MoreIterations,
         })
     }
 
@@ -273,12 +273,6 @@ impl<'a> Climb<'a> {
     }
 
     fn stuck(&self, gap: f64, iteration: usize) -> Error {
-        Error::NoConvergence {
-            gap,
-            target: self.params.gap,
-            iterations: iteration,
-            hint: "; double precision does not allow to certify more for this workload, try a larger --gap"
-                .into(),
-        }
+        Error::NoConvergence { gap, target: self.params.gap, iterations: iteration, hint: Hint::LargerGap }
     }
 }

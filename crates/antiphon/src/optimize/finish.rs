@@ -161,7 +161,7 @@ pub(super) fn dense(
 pub(super) fn implicit(climb: &mut Climb<'_>, target: f64) -> Result<Mechanism> {
     let dual = climb.dual().clone();
     let Engine::Structured(resolvent) = &mut climb.engine else {
-        return Err(Error::Unsupported("--implicit needs the linear-time route".into()));
+        return Err(Error::Unsupported("an implicit mechanism needs the linear-time route".into()));
     };
     let (low, high) = resolvent.spectrum_bounds(&dual);
     let rule = rule_for(low, high, (0.001 * target).clamp(1e-10, 1e-6))?;

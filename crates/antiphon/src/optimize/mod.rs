@@ -22,7 +22,7 @@ pub mod resolvent;
 pub mod rounding;
 pub mod variants;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Hint, Result};
 use crate::mechanism::{Certificate, Claims, Mechanism};
 use crate::schema::Schema;
 use crate::workload::Workload;
@@ -183,16 +183,15 @@ fn check(schema: &Schema, workload: &Workload, params: &Params) -> Result<()> {
     }
     if n > MAX_DENSE_STEPS && !params.implicit {
         return Err(Error::Unsupported(format!(
-            "{n} steps are too many for a dense mechanism (at most {MAX_DENSE_STEPS}); \
-             --implicit makes the certificate and the linear-size description only"
-        )));
+            "{n} steps are too many for a dense mechanism (at most {MAX_DENSE_STEPS})"
+        ))
+        .with(Hint::Implicit));
     }
     let Some(patterns) = schema.listed() else {
         return Err(Error::Unsupported(
-            "optimizing for minimum separation is not possible: it has exponentially many participation patterns. \
-             Use fixed epoch order (--steps-per-epoch) if the data keep their order, or an explicit list (--patterns)"
-                .into(),
-        ));
+            "optimizing for minimum separation is not possible: it has exponentially many participation patterns".into(),
+        )
+        .with(Hint::ListedSchema));
     };
     let mut covered = vec![false; n];
     patterns.iter().flatten().for_each(|i| covered[*i] = true);

@@ -42,7 +42,7 @@ fn minimum_separation_has_a_bound_but_no_optimum() {
     let schema = Schema::min_separation(24, 8, 3).unwrap();
     let comparison = compared(&schema, &Workload::prefix_sum(24));
     assert_eq!(comparison.left_out.len(), 1);
-    assert_eq!(comparison.left_out[0].0, Choice::Optimal);
+    assert_eq!(comparison.left_out[0].choice, Choice::Optimal);
     assert!(comparison.candidates.iter().all(|candidate| candidate.over_optimum.unwrap() > 0.0));
 }
 
@@ -86,7 +86,7 @@ fn one_number_of_stamps_that_fails_does_not_take_the_others_with_it() {
     // With no other choice it is left out, and all others are still there.
     let fixed = CompareParams { stamps: Some(1), ..CompareParams::default() };
     let comparison = compare(&Schema::fixed_order(13, 5).unwrap(), &workload, &fixed, &|_| true).unwrap();
-    assert_eq!((comparison.left_out.len(), comparison.left_out[0].0), (1, Choice::SingleEpoch));
+    assert_eq!((comparison.left_out.len(), comparison.left_out[0].choice), (1, Choice::SingleEpoch));
     assert_eq!(comparison.candidates.len(), 6);
 }
 

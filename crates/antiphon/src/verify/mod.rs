@@ -6,10 +6,12 @@
 //! error is estimated rather than bounded, the answer is "numerically certified", and says so.
 
 pub mod definitions;
+mod examined;
 mod implicit;
 mod structured;
 
 pub use crate::certificate::{LowerBound, lower_bound};
+pub use examined::{Examined, Verified};
 
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
@@ -61,7 +63,12 @@ impl Report {
     }
 }
 
-/// Verifies a mechanism file's content: its claims against what follows from its numbers.
+/// Verifies a mechanism. One that fails is an [`Error::Verification`]; [`mechanism`] says all that was found.
+pub fn verify(mechanism: Mechanism) -> Result<Verified> {
+    Examined::mechanism(mechanism)?.verified()
+}
+
+/// Checks a mechanism's claims against what follows from its numbers.
 pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
     let Mechanism { schema, workload, noise, certificate, claims } = mechanism;
     certificate.check(schema)?;

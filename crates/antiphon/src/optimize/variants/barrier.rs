@@ -9,7 +9,7 @@
 //! whose first term also keeps X positive definite. At a minimum, a *centre*, the numbers 1/(t·ℓ(X)) are
 //! Lagrange multipliers, and their dual value bounds the optimum from below.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Hint, Result};
 use crate::linalg::{Matrix, dense};
 use crate::optimize::corners::{dual_bound, total_squared_error};
 
@@ -121,7 +121,7 @@ impl Problem {
                     gap: reached,
                     target: gap,
                     iterations: best.iterations,
-                    hint: "; ask for a larger gap, or check the workload's condition".into(),
+                    hint: Hint::LargerGap,
                 });
             }
             t *= GROWTH;

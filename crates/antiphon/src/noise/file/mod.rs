@@ -1,25 +1,57 @@
-//! What a table of noise is, in words, as JSON, and in the file beside it.
+//! A table of noise in a file: what it is, how it is written through kills, and whether a file is one.
+//!
+//! | file | room |
+//! |---|---|
+//! | `keys` | the key of a table: where it comes from, and that it serves nothing else |
+//! | `job` | writes a table so that a kill loses nothing |
+//! | `check` | draws some numbers of a finished table again |
 
-use super::amount::Amount;
-use super::keys::Keys;
-use crate::output::{bound, figure, size};
-use antiphon::error::{Error, Result};
-use antiphon::file;
-use antiphon::mechanism::Mechanism;
-use antiphon::noise::key_file::Use;
-use antiphon::noise::{Part, Prepared};
+mod check;
+mod job;
+mod keys;
+
+pub use check::{Verdict, check};
+pub use job::{Done, Job, Progress, beside, bytes};
+pub use keys::{Claimed, Keys};
+
+use super::key_file::Use;
+use super::{Origin, Part, Prepared};
+use crate::error::{Error, Result};
+use crate::verify::Verified;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+
+/// The standard deviation of Z and, where it follows from privacy, what it follows from. Figures to show and to compare.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+pub struct Amount {
+    /// σ.
+    pub stddev: f64,
+    /// z.
+    pub noise_multiplier: Option<f64>,
+    /// ζ.
+    pub clip_norm: Option<f64>,
+    /// As it was derived, not as it is claimed.
+    pub sensitivity: Option<f64>,
+    /// The target, where the noise multiplier was found for one. Neighbours differ by one example's contributions, set to zero.
+    pub epsilon: Option<f64>,
+    /// Likewise.
+    pub delta: Option<f64>,
+}
 
 /// Noise before it has a key.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct About {
-    dtype: String,
-    shape: [u64; 2],
-    rows: [usize; 2],
-    coordinates: [u64; 2],
+    /// Of the numbers: `<f4`.
+    pub dtype: String,
+    /// Rows and columns.
+    pub shape: [u64; 2],
+    /// The first step, and the one after the last.
+    pub rows: [usize; 2],
+    /// The first coordinate, and the one after the last.
+    pub coordinates: [u64; 2],
     /// Parameters of the model, of which the coordinates are some.
-    params: u64,
+    pub params: u64,
+    /// How much noise.
     #[serde(flatten)]
     pub amount: Amount,
     /// Of the mechanism file.
@@ -27,17 +59,12 @@ pub struct About {
     /// Of the mechanism's coefficients and the standard deviation: with the key it fixes every number.
     pub noise_id: String,
     /// Of the numbers.
-    bytes: Option<u64>,
+    pub bytes: Option<u64>,
 }
 
 impl About {
-    pub fn new(
-        mechanism: &Mechanism,
-        prepared: &Prepared,
-        amount: Amount,
-        part: &Part,
-        params: u64,
-    ) -> About {
+    /// Of a part of a mechanism's noise.
+    pub fn new(mechanism: &Verified, prepared: &Prepared, amount: Amount, part: &Part, params: u64) -> About {
         About {
             dtype: "<f4".into(),
             shape: [part.rows.len() as u64, part.width()],
@@ -45,7 +72,7 @@ impl About {
             coordinates: [part.coordinates.start, part.coordinates.end],
             params,
             amount,
-            id: file::id(mechanism),
+            id: mechanism.id(),
             noise_id: prepared.id().into(),
             bytes: part.bytes(),
         }
@@ -56,35 +83,6 @@ impl About {
         let (noise_id, stddev) = (self.noise_id.clone(), self.amount.stddev);
         Use::Noise { noise_id, stddev, params: self.params }
     }
-
-    pub fn shape(&self) -> [u64; 2] {
-        self.shape
-    }
-
-    /// For people.
-    pub fn lines(&self) -> Vec<String> {
-        let ([rows, width], Amount { stddev, noise_multiplier, clip_norm, sensitivity, epsilon, delta }) =
-            (self.shape, self.amount);
-        let mut lines = vec![
-            format!("  rows          {rows} (steps {}:{})", self.rows[0], self.rows[1]),
-            format!("  columns       {width} (coordinates {}:{})", self.coordinates[0], self.coordinates[1]),
-            format!("  stddev        {} of Z", figure(stddev)),
-        ];
-        if let (Some(multiplier), Some(clip_norm), Some(sensitivity)) =
-            (noise_multiplier, clip_norm, sensitivity)
-        {
-            lines.push(format!("                = noise multiplier {multiplier} · clip norm {clip_norm}"));
-            lines.push(format!("                · sensitivity {} (derived)", bound(sensitivity, true)));
-        }
-        if let (Some(epsilon), Some(delta)) = (epsilon, delta) {
-            lines.push(format!(
-                "  privacy       ε = {epsilon} at δ = {delta:e} for all steps together, under zero-out neighbours;"
-            ));
-            lines.push("                `antiphon account` states the conditions".into());
-        }
-        lines.push(format!("  size          {}", self.bytes.map_or("too much".into(), size)));
-        lines
-    }
 }
 
 /// The file beside a finished table: all that is known of it.
@@ -92,18 +90,23 @@ impl About {
 pub struct Description {
     /// The version of this form.
     antiphon_noise_table: u32,
+    /// Which noise.
     #[serde(flatten)]
     pub about: About,
     /// Bytes before the first number.
     pub offset: u64,
+    /// Of the key.
     pub cipher: String,
+    /// Of the key.
     pub key_fingerprint: String,
+    /// Whether the key comes from a seed.
     pub seeded: bool,
     /// Of the program.
     version: String,
 }
 
 impl Description {
+    /// Of a table under a key.
     pub fn new(about: &About, keys: &Keys, offset: u64) -> Description {
         Description {
             antiphon_noise_table: 1,
@@ -111,11 +114,12 @@ impl Description {
             offset,
             cipher: keys.key.cipher().name().into(),
             key_fingerprint: keys.key.fingerprint(),
-            seeded: keys.seeded,
+            seeded: keys.key.origin() == Origin::Seed,
             version: env!("CARGO_PKG_VERSION").into(),
         }
     }
 
+    /// The one in a file.
     pub fn read(path: &Path) -> Result<Description> {
         let refuse = |reason: String| Error::File { path: path.into(), reason };
         let text = std::fs::read_to_string(path)

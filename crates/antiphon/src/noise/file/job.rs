@@ -7,12 +7,10 @@
 //! noise.bin                appears at the end, by renaming
 //! ```
 
-use super::about::Description;
-use super::keys::Keys;
-use crate::progress;
-use antiphon::error::{Error, Result};
-use antiphon::noise::{Part, Table};
-use antiphon::{atomic, npy};
+use super::{About, Claimed, Description, Keys};
+use crate::error::{Error, Hint, Result};
+use crate::noise::{Part, Prepared, Table};
+use crate::{atomic, npy};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, Write};
@@ -21,12 +19,12 @@ use std::time::Instant;
 
 /// A table to be written.
 pub struct Job<'a> {
-    pub table: &'a Table,
-    pub part: &'a Part,
-    pub keys: &'a Keys,
-    pub description: &'a Description,
-    pub output: &'a Path,
-    pub force: bool,
+    table: Table,
+    part: Part,
+    keys: &'a Keys,
+    description: Description,
+    output: &'a Path,
+    force: bool,
 }
 
 /// What is known of an unfinished table.
@@ -47,7 +45,22 @@ struct Note {
 pub struct Done {
     /// The first column that was drawn now; the ones before it were there already.
     pub resumed_at: Option<u64>,
+    /// What it took.
     pub seconds: f64,
+}
+
+/// What is told of a table that is being written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The key is recorded for it; nothing has been drawn yet.
+    Claimed(Claimed),
+    /// Numbers are on disk.
+    Written {
+        /// So many bytes.
+        bytes: u64,
+        /// Of so many.
+        of: u64,
+    },
 }
 
 /// A file beside another: its name and one more ending.
@@ -72,18 +85,38 @@ pub fn bytes(path: &Path, part: &Part) -> Result<u64> {
     bytes.ok_or_else(|| Error::Io { path: path.into(), source: std::io::ErrorKind::FileTooLarge.into() })
 }
 
-impl Job<'_> {
-    /// Writes what is missing.
-    pub fn run(&self, memory: usize) -> Result<Done> {
+impl<'a> Job<'a> {
+    /// Part of some noise, to be written to a file. `force` says that a file that is there may be replaced.
+    pub fn new(
+        prepared: &Prepared,
+        about: &About,
+        part: &Part,
+        keys: &'a Keys,
+        output: &'a Path,
+        force: bool,
+    ) -> Result<Job<'a>> {
+        let description = Description::new(about, keys, header(output, part).len() as u64);
+        let table = prepared.table(&keys.key, part.clone())?;
+        Ok(Job { table, part: part.clone(), keys, description, output, force })
+    }
+
+    /// What will be beside the finished table.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Writes what is missing, with about so many bytes of memory. `observe` is told how the key is recorded, where the work
+    /// begins, and then how far it is.
+    pub fn run(&self, memory: usize, observe: &dyn Fn(Progress)) -> Result<Done> {
         let start = Instant::now();
         let (partial, noted) = (beside(self.output, "partial"), beside(self.output, "partial.json"));
         let io = |source| Error::Io { path: partial.clone(), source };
         let mut note = self.note();
-        let bytes = bytes(self.output, self.part)?;
+        let bytes = bytes(self.output, &self.part)?;
         let found = self.find(&partial, &noted, bytes)?;
         self.check_description()?;
         // Before the first number: a kill must not leave noise whose key does not say what it is for.
-        self.keys.claim()?;
+        observe(Progress::Claimed(self.keys.claim()?));
         let resumed_at = found.filter(|next| *next > note.next);
         note.next = resumed_at.unwrap_or(note.next);
         if found.is_none() {
@@ -94,30 +127,26 @@ impl Job<'_> {
         if found.is_none() {
             file.set_len(0).map_err(io)?;
         }
-        let header = header(self.output, self.part);
+        let header = header(self.output, &self.part);
         file.rewind().and_then(|()| file.write_all(&header)).map_err(io)?;
         file.set_len(bytes).map_err(io)?;
-        let bar = progress::counter(
-            bytes - header.len() as u64,
-            "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec} [{elapsed}, {eta} left]",
-        );
+        let whole = bytes - header.len() as u64;
         let place = |next: u64| (next - self.part.coordinates.start) * 4 * self.part.rows.len() as u64;
-        bar.set_position(place(note.next));
-        bar.reset_eta();
+        let written = |next: u64| observe(Progress::Written { bytes: place(next), of: whole });
+        written(note.next);
         for piece in self.table.pieces(note.next, memory) {
             self.table.write(piece.clone(), &file, header.len() as u64).map_err(io)?;
             // First the numbers, then the note that they are there.
             file.sync_data().map_err(io)?;
             note.next = piece.end;
             write_note(&noted, &note)?;
-            bar.set_position(place(note.next));
+            written(note.next);
         }
-        bar.finish_and_clear();
         file.sync_all().map_err(io)?;
         atomic::check(self.output, self.force)?;
         // Before the table has its name, so that a table with a name has a description.
         self.check_description()?;
-        let text = serde_json::to_string_pretty(self.description).expect("plain fields") + "\n";
+        let text = serde_json::to_string_pretty(&self.description).expect("plain fields") + "\n";
         atomic::write(&self.described(), true, |file| file.write_all(text.as_bytes()))?;
         fs::rename(&partial, self.output).map_err(io)?;
         drop(file); // and with it the lock
@@ -143,7 +172,7 @@ impl Job<'_> {
     /// A file that has the name of the description must be one that this job has left, or may be replaced.
     fn check_description(&self) -> Result<()> {
         let path = self.described();
-        let left = Description::read(&path).is_ok_and(|found| found == *self.description);
+        let left = Description::read(&path).is_ok_and(|found| found == self.description);
         atomic::check(&path, self.force || left)
     }
 
@@ -153,8 +182,8 @@ impl Job<'_> {
         let text = match fs::read_to_string(noted) {
             Ok(text) => text,
             _ if partial.exists() && !self.force => {
-                let reason = "exists, without a note of what it is; use --force to replace it".into();
-                return Err(Error::File { path: partial.into(), reason });
+                let reason = "exists, without a note of what it is".into();
+                return Err(Error::File { path: partial.into(), reason }.with(Hint::Replace));
             }
             _ => return Ok(None),
         };
@@ -177,14 +206,14 @@ impl Job<'_> {
             _ if !partial.exists() && !self.keys.own => Ok(None),
             // A key that was made for another job must not serve this one.
             _ if self.force && !self.keys.own => Ok(None),
-            _ => Err(Error::File {
-                path: partial.into(),
-                reason: format!(
-                    "is the unfinished file of another job (mechanism, stddev, key, rows or coordinates differ). Finish that \
-                     one, or {}",
-                    if self.keys.own { "remove it and its key" } else { "use --force to replace it" }
-                ),
-            }),
+            _ => {
+                let finish = if self.keys.own { ". Finish that one, or remove it and its key" } else { "" };
+                let reason = format!(
+                    "is the unfinished file of another job (mechanism, stddev, key, rows or coordinates differ){finish}"
+                );
+                let error = Error::File { path: partial.into(), reason };
+                Err(if self.keys.own { error } else { error.with(Hint::Replace) })
+            }
         }
     }
 }

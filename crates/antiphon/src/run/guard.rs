@@ -1,0 +1,366 @@
+//! The participation guard: no step in which a unit would break the schema that ε was computed for.
+//!
+//! | schema | what is remembered of a unit |
+//! |---|---|
+//! | fixed order | its first step |
+//! | minimum separation | its last step, and how often it took part |
+//! | patterns | the patterns that hold all its steps: the number of a set, since many units share one |
+//!
+//! So a step takes time in proportion to its batch, and the guard memory in proportion to the units.
+
+use super::Unit;
+use crate::error::{Error, Result};
+use crate::schema::Schema;
+use crate::text::counted;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet};
+
+/// Remembers who took part when, as far as the schema needs it.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    schema: Schema,
+    unit: Unit,
+    memory: Memory,
+    /// Of a schema with listed patterns: those that hold a step.
+    of_step: Vec<Vec<u32>>,
+    /// The sets of patterns in [`Memory::Patterns`], by what is in them.
+    numbers: HashMap<Vec<u32>, u32>,
+}
+
+/// What is remembered of all units; a part of the state of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "schema", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Memory {
+    /// The first step of every unit, plus one; zero before it.
+    FixedOrder {
+        /// One per unit.
+        first: Vec<u32>,
+    },
+    /// The last step of every unit, plus one, and its participations so far.
+    MinSeparation {
+        /// One per unit.
+        last: Vec<u32>,
+        /// One per unit.
+        count: Vec<u32>,
+    },
+    /// The patterns that every unit can still follow.
+    Patterns {
+        /// Sets of patterns, each in rising order.
+        sets: Vec<Vec<u32>>,
+        /// The number of its set, plus one, for every unit; zero before its first step.
+        of_unit: Vec<u32>,
+    },
+}
+
+/// What a step changes, once it is taken: a unit and what is remembered of it.
+#[derive(Debug, Clone, Default)]
+pub struct Changes(Vec<(usize, u32)>);
+
+impl Guard {
+    /// For a schema and so many units, 0, …, `units` − 1.
+    pub fn new(schema: &Schema, unit: Unit, units: usize) -> Guard {
+        let none = || vec![0; units];
+        let mut of_step = Vec::new();
+        let memory = match schema {
+            Schema::FixedOrder { .. } => Memory::FixedOrder { first: none() },
+            Schema::MinSeparation { .. } => Memory::MinSeparation { last: none(), count: none() },
+            Schema::Patterns { steps, patterns } => {
+                of_step = vec![Vec::new(); *steps];
+                for (i, pattern) in patterns.iter().enumerate() {
+                    pattern.iter().for_each(|step| of_step[*step].push(i as u32));
+                }
+                Memory::Patterns { sets: Vec::new(), of_unit: none() }
+            }
+        };
+        Guard { schema: schema.clone(), unit, memory, of_step, numbers: HashMap::new() }
+    }
+
+    /// What is remembered.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Goes on with what another guard for the same schema and as many units remembered after `steps` steps.
+    pub fn restore(&mut self, memory: &Memory, steps: usize) -> Result<()> {
+        self.check_memory(memory, steps)?;
+        if let Memory::Patterns { sets, .. } = memory {
+            self.numbers = sets.iter().cloned().zip(0..).collect();
+        }
+        self.memory = memory.clone();
+        Ok(())
+    }
+
+    /// Whether these units may take part in a step. Nothing changes before [`Guard::commit`].
+    pub fn check(&mut self, step: usize, units: &[usize]) -> Result<Changes> {
+        self.check_batch(step, units)?;
+        let mut changes = Vec::with_capacity(units.len());
+        // Sets of patterns after this step, by their number before it.
+        let mut after: HashMap<u32, Option<u32>> = HashMap::new();
+        for unit in units {
+            let allowed = match &self.memory {
+                Memory::FixedOrder { first } => self.fixed_order(first[*unit], step),
+                Memory::MinSeparation { last, count } => self.separated(last[*unit], count[*unit], step),
+                Memory::Patterns { of_unit, .. } => {
+                    let before = of_unit[*unit];
+                    *after.entry(before).or_insert_with(|| {
+                        narrowed(&mut self.memory, &mut self.numbers, &self.of_step[step], before)
+                    })
+                }
+            };
+            match allowed {
+                Some(mark) => changes.push((*unit, mark)),
+                None => return Err(self.refusal(step, *unit)),
+            }
+        }
+        Ok(Changes(changes))
+    }
+
+    /// The units took part.
+    pub fn commit(&mut self, Changes(changes): Changes) {
+        for (unit, mark) in changes {
+            match &mut self.memory {
+                Memory::FixedOrder { first } => first[unit] = mark,
+                Memory::MinSeparation { last, count } => {
+                    last[unit] = mark;
+                    count[unit] += 1;
+                }
+                Memory::Patterns { of_unit, .. } => of_unit[unit] = mark,
+            }
+        }
+    }
+
+    /// What concerns the batch as a whole: the step exists, and every unit exists and is there once.
+    fn check_batch(&self, step: usize, units: &[usize]) -> Result<()> {
+        let refuse = |why: String| Err(Error::Privacy(format!("step {step} is refused: {why}")));
+        if step >= self.schema.steps() {
+            return refuse(format!("the mechanism has {}", counted(self.schema.steps(), "step")));
+        }
+        let mut seen = HashSet::with_capacity(units.len());
+        for unit in units {
+            let name = self.unit.name();
+            if *unit >= self.units() {
+                let all = counted(self.units(), name);
+                return refuse(format!("there is no {name} {unit} (there are {all}, counted from 0)"));
+            }
+            if !seen.insert(*unit) {
+                return refuse(format!("{name} {unit} is in the batch twice"));
+            }
+        }
+        Ok(())
+    }
+
+    fn units(&self) -> usize {
+        match &self.memory {
+            Memory::FixedOrder { first } => first.len(),
+            Memory::MinSeparation { last, .. } => last.len(),
+            Memory::Patterns { of_unit, .. } => of_unit.len(),
+        }
+    }
+
+    /// The mark of a unit after a step in fixed order, if it may take part.
+    fn fixed_order(&self, first: u32, step: usize) -> Option<u32> {
+        let Schema::FixedOrder { steps_per_epoch: b, max_participations: k, .. } = self.schema else {
+            return None;
+        };
+        let Some(start) = (first as usize).checked_sub(1) else {
+            return Some(step as u32 + 1);
+        };
+        let apart = step.checked_sub(start)?;
+        (apart.is_multiple_of(b) && apart / b < k).then_some(first)
+    }
+
+    /// The mark of a unit after a step under minimum separation, if it may take part.
+    fn separated(&self, last: u32, count: u32, step: usize) -> Option<u32> {
+        let Schema::MinSeparation { min_separation: b, max_participations: k, .. } = self.schema else {
+            return None;
+        };
+        let rested = last == 0 || step.checked_sub(last as usize - 1)? >= b;
+        (rested && (count as usize) < k).then_some(step as u32 + 1)
+    }
+
+    fn refusal(&self, step: usize, unit: usize) -> Error {
+        let name = self.unit.name();
+        let why = match (&self.memory, &self.schema) {
+            (
+                Memory::FixedOrder { first },
+                Schema::FixedOrder { steps_per_epoch, max_participations, .. },
+            ) => {
+                format!(
+                    "its first step was {}, and it may return every {}, with at most {}",
+                    first[unit] - 1,
+                    counted(*steps_per_epoch, "step"),
+                    counted(*max_participations, "participation")
+                )
+            }
+            (
+                Memory::MinSeparation { last, count },
+                Schema::MinSeparation { min_separation, max_participations, .. },
+            ) => format!(
+                "its last step was {}, after {}, and it may return after {} at the earliest, with at most {}",
+                last[unit].saturating_sub(1),
+                counted(count[unit] as usize, "participation"),
+                counted(*min_separation, "step"),
+                counted(*max_participations, "participation")
+            ),
+            _ => "no pattern of the list has all its steps".into(),
+        };
+        Error::Privacy(format!(
+            "step {step} is refused: {name} {unit} would take part in a way that the privacy statement does not cover: {why}"
+        ))
+    }
+
+    /// Refuses what no guard for this schema and these units can have remembered.
+    fn check_memory(&self, memory: &Memory, steps: usize) -> Result<()> {
+        let units = self.units();
+        let marks = |marks: &[u32], most: usize| {
+            marks.len() == units && marks.iter().all(|mark| *mark as usize <= most)
+        };
+        let fits = match (&self.memory, memory) {
+            (Memory::FixedOrder { .. }, Memory::FixedOrder { first }) => marks(first, steps),
+            (Memory::MinSeparation { .. }, Memory::MinSeparation { last, count }) => {
+                marks(last, steps) && marks(count, self.schema.max_participations())
+            }
+            (Memory::Patterns { .. }, Memory::Patterns { sets, of_unit }) => {
+                let Schema::Patterns { patterns, .. } = &self.schema else { return Ok(()) };
+                let known = |set: &Vec<u32>| set.iter().all(|pattern| (*pattern as usize) < patterns.len());
+                marks(of_unit, sets.len()) && sets.iter().all(known)
+            }
+            _ => false,
+        };
+        match fits {
+            true => Ok(()),
+            false => {
+                let allowed =
+                    format!("that of {} under the schema of the mechanism", counted(units, self.unit.name()));
+                Err(Error::argument("the participation in the state", allowed, "another"))
+            }
+        }
+    }
+}
+
+/// The set of patterns that are left of another (or of all, for a unit that comes for the first time) after a step; `None` if none is.
+fn narrowed(
+    memory: &mut Memory,
+    numbers: &mut HashMap<Vec<u32>, u32>,
+    with_step: &[u32],
+    before: u32,
+) -> Option<u32> {
+    let Memory::Patterns { sets, .. } = memory else { return None };
+    let left: Vec<u32> = match (before as usize).checked_sub(1) {
+        None => with_step.to_vec(),
+        // Both are in rising order.
+        Some(set) => sets[set].iter().filter(|x| with_step.binary_search(x).is_ok()).copied().collect(),
+    };
+    if left.is_empty() {
+        return None;
+    }
+    let number = *numbers.entry(left).or_insert_with_key(|left| {
+        sets.push(left.clone());
+        sets.len() as u32 - 1
+    });
+    Some(number + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(schema: &Schema, units: usize) -> Guard {
+        Guard::new(schema, Unit::Example, units)
+    }
+
+    fn admit(guard: &mut Guard, step: usize, units: &[usize]) -> Result<()> {
+        let changes = guard.check(step, units)?;
+        guard.commit(changes);
+        Ok(())
+    }
+
+    #[test]
+    fn fixed_epochs_are_admitted_and_all_else_is_refused() {
+        let schema = Schema::epochs(3, 4).unwrap();
+        let mut guard = guard(&schema, 8);
+        for step in 0..8 {
+            admit(&mut guard, step, &[2 * (step % 4), 2 * (step % 4) + 1]).unwrap();
+        }
+        let mut message = |step, examples: &[usize]| guard.check(step, examples).unwrap_err().to_string();
+        let text = message(8, &[0, 2]);
+        assert!(text.contains("step 8 is refused: example 2 would take part"), "{text}");
+        assert!(text.ends_with(
+            "its first step was 1, and it may return every 4 steps, with at most 3 participations"
+        ));
+        assert!(message(8, &[0, 0]).contains("twice"));
+        assert!(message(8, &[9]).contains("no example 9"));
+        assert!(message(12, &[0]).contains("12 steps"));
+        // What was refused was not admitted.
+        admit(&mut guard, 8, &[0, 1]).unwrap();
+        admit(&mut guard, 9, &[]).unwrap();
+    }
+
+    #[test]
+    fn overlapping_patterns_leave_a_choice() {
+        let schema = Schema::patterns(5, vec![vec![0, 2, 4], vec![0, 3], vec![1]]).unwrap();
+        let mut guard = guard(&schema, 2);
+        admit(&mut guard, 0, &[0, 1]).unwrap();
+        admit(&mut guard, 2, &[0]).unwrap();
+        assert!(guard.check(3, &[0]).is_err());
+        admit(&mut guard, 3, &[1]).unwrap();
+        assert!(guard.check(4, &[1]).is_err());
+        admit(&mut guard, 4, &[0]).unwrap();
+    }
+
+    /// Every schema against the slow truth: a unit may take part if some pattern holds all its steps.
+    #[test]
+    fn a_unit_is_admitted_where_some_pattern_holds_all_its_steps() {
+        let separated = |steps: &[usize], b: usize, k: usize| {
+            steps.len() <= k && steps.windows(2).all(|pair| pair[1] - pair[0] >= b)
+        };
+        let mut word = 1u64;
+        let mut random = move |below: u64| {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (word >> 33) % below
+        };
+        for case in 0..60 {
+            let (n, b) = (4 + random(9) as usize, 1 + random(4) as usize);
+            let k = 1 + random(n.div_ceil(b) as u64) as usize;
+            let schema = match case % 3 {
+                0 => Schema::fixed_order_at_most(n, b, k).unwrap(),
+                1 => Schema::min_separation(n, b, k).unwrap(),
+                _ => {
+                    let mut patterns: Vec<Vec<usize>> =
+                        (0..4).map(|_| (0..n).filter(|_| random(2) == 0).collect()).collect();
+                    patterns.retain(|pattern| !pattern.is_empty());
+                    patterns.push(vec![0]);
+                    Schema::patterns(n, patterns).unwrap()
+                }
+            };
+            let mut guard = guard(&schema, 5);
+            let mut taken = vec![Vec::new(); 5];
+            for step in 0..n {
+                for unit in 0..5 {
+                    if random(3) == 0 {
+                        continue;
+                    }
+                    let mut with = taken[unit].clone();
+                    with.push(step);
+                    let truth = match schema.listed() {
+                        Some(patterns) => {
+                            patterns.iter().any(|pattern| with.iter().all(|step| pattern.contains(step)))
+                        }
+                        None => separated(&with, b, k),
+                    };
+                    assert_eq!(admit(&mut guard, step, &[unit]).is_ok(), truth, "{schema:?} {with:?}");
+                    if truth {
+                        taken[unit] = with;
+                    }
+                }
+                // What was remembered is enough to go on.
+                let text = serde_json::to_string(guard.memory()).unwrap();
+                let mut again = Guard::new(&schema, Unit::Example, 5);
+                again.restore(&serde_json::from_str(&text).unwrap(), step + 1).unwrap();
+                assert_eq!(again.memory(), guard.memory());
+                guard = again;
+            }
+            assert!(Guard::new(&schema, Unit::User, 4).restore(guard.memory(), n).is_err(), "other units");
+        }
+    }
+}

@@ -1,0 +1,564 @@
+//! The run.
+
+use super::guard::{Changes, Guard};
+use super::sampling::Samples;
+use super::state::{Identity, State};
+use super::{Budget, Privacy, Unit};
+use crate::accounting::Adjacency;
+use crate::accounting::calibrate::Run;
+use crate::error::{Error, Result};
+use crate::mechanism::{Family, Noise, Structured};
+use crate::noise::stddev::check_clip_norm;
+use crate::noise::{Key, Origin, Prepared, Rows, Stddev, key_file};
+use crate::schema::MAX_STEPS;
+use crate::text::counted;
+use crate::verify::Verified;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// What a run is, beside its mechanism and its key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// How much privacy, or how much noise.
+    pub budget: Budget,
+    /// Which data sets are neighbours.
+    pub adjacency: Adjacency,
+    /// What is protected as a whole.
+    pub unit: Unit,
+    /// ζ, to which the contribution of every unit to a step is clipped.
+    pub clip_norm: f64,
+    /// How many units there are: they are numbered from 0.
+    pub units: usize,
+    /// Coordinates of the whole model.
+    pub params: u64,
+    /// The coordinates that this process adds noise to, in the order in which they are in its sums; all of them where nothing is said.
+    /// Any process with the same key gets the same noise for the same coordinate.
+    pub ranges: Option<Vec<Range<u64>>>,
+    /// A name for how the model's parameters are numbered, such as a hash of names and shapes. A state with another is not restored.
+    pub layout: String,
+    /// About how many bytes may be used for noise; one row always fits.
+    pub memory: usize,
+}
+
+impl Settings {
+    /// The usual ones: examples, zero-out, all coordinates.
+    pub fn new(budget: Budget, clip_norm: f64, units: usize, params: u64) -> Settings {
+        Settings {
+            budget,
+            adjacency: Adjacency::ZeroOut,
+            unit: Unit::Example,
+            clip_norm,
+            units,
+            params,
+            ranges: None,
+            layout: String::new(),
+            memory: 256 << 20,
+        }
+    }
+}
+
+/// Independent noise in every step, accounted for as if every unit were in it with some probability, by a coin of its own: DP-SGD.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampled {
+    /// n.
+    pub steps: usize,
+    /// q.
+    pub sampling_rate: f64,
+    /// Whether the batches really are Poisson samples, drawn by the run from its key. Where they are not, as in much that is called
+    /// DP-SGD, the figures are not a valid guarantee, and the statement says so.
+    pub poisson: bool,
+}
+
+/// Numbers to which noise can be added.
+pub trait Sum: Copy {
+    /// The number with some noise.
+    fn plus(self, noise: f32) -> Self;
+}
+
+impl Sum for f32 {
+    fn plus(self, noise: f32) -> f32 {
+        self + noise
+    }
+}
+
+impl Sum for f64 {
+    fn plus(self, noise: f32) -> f64 {
+        self + f64::from(noise)
+    }
+}
+
+/// One private run, from its first step to its last.
+///
+/// `examples/private_run.rs` has a whole one. A key serves one run, which takes it:
+///
+/// ```compile_fail
+/// use antiphon::noise::Key;
+/// use antiphon::run::{PrivateRun, Settings};
+/// use antiphon::verify::Verified;
+///
+/// fn twice(mechanism: Verified, settings: &Settings, key: Key) -> antiphon::Result<()> {
+///     let one = PrivateRun::new(mechanism.clone(), settings, key)?;
+///     let two = PrivateRun::new(mechanism, settings, key)?;
+///     Ok(())
+/// }
+/// ```
+pub struct PrivateRun {
+    who: Who,
+    unit: Unit,
+    clip_norm: f64,
+    privacy: Privacy,
+    identity: Identity,
+    key: Source,
+    rows: Vec<Rows>,
+    row: Vec<f32>,
+    step: usize,
+    /// Who was admitted to the step that is next.
+    admitted: Option<Admitted>,
+    began: Began,
+}
+
+/// Who takes part, and what decides about it.
+enum Who {
+    /// The schema of a mechanism.
+    Schema(Box<(Verified, Guard)>),
+    /// The key of the run.
+    Samples(Sampled, Samples),
+    /// Nothing: the figures hold for no run.
+    Anybody(Sampled),
+}
+
+struct Admitted {
+    units: Vec<usize>,
+    changes: Changes,
+}
+
+/// What is known of the key after it was taken apart.
+struct Source {
+    origin: Origin,
+    record: Option<PathBuf>,
+}
+
+/// Whether a key file knows of this run.
+#[derive(Clone, Copy, PartialEq)]
+enum Began {
+    /// Not yet: this is a new run.
+    No,
+    /// The run goes on that another process began.
+    Elsewhere,
+    /// This one did.
+    Here,
+}
+
+impl PrivateRun {
+    /// A run with correlated noise. It takes the key.
+    pub fn new(mechanism: Verified, settings: &Settings, key: Key) -> Result<PrivateRun> {
+        let privacy = settings.budget.account(Run::Matrix, settings.adjacency)?;
+        PrivateRun::accounted(mechanism, settings, privacy, key)
+    }
+
+    /// The same where the noise is accounted for already; the budget of the settings does not count then.
+    pub fn accounted(
+        mechanism: Verified,
+        settings: &Settings,
+        privacy: Privacy,
+        key: Key,
+    ) -> Result<PrivateRun> {
+        check_event(&privacy, Run::Matrix, settings)?;
+        let stddev = Stddev::of(&mechanism, privacy.noise_multiplier(), settings.clip_norm)?;
+        let prepared = Prepared::of(&mechanism, stddev)?;
+        let guard = Guard::new(mechanism.schema(), settings.unit, settings.units);
+        let id = mechanism.id();
+        PrivateRun::with(
+            Who::Schema(Box::new((mechanism, guard))),
+            id,
+            settings,
+            privacy,
+            stddev,
+            &prepared,
+            key,
+        )
+    }
+
+    /// A run of DP-SGD, with one key for the noise and one for the samples: two parts of one key, by [`Key::split`].
+    pub fn sampled(sampled: Sampled, settings: &Settings, noise: Key, sampling: Key) -> Result<PrivateRun> {
+        let privacy = settings.budget.account(sampled.run(), settings.adjacency)?;
+        PrivateRun::sampled_accounted(sampled, settings, privacy, noise, sampling)
+    }
+
+    /// The same where the noise is accounted for already.
+    pub fn sampled_accounted(
+        sampled: Sampled,
+        settings: &Settings,
+        privacy: Privacy,
+        noise: Key,
+        sampling: Key,
+    ) -> Result<PrivateRun> {
+        sampled.check()?;
+        check_event(&privacy, sampled.run(), settings)?;
+        if noise.fingerprint() == sampling.fingerprint() {
+            let allowed = "another one than the key of the noise: make both by splitting one key";
+            return Err(Error::argument("the key of the samples", allowed, "the same"));
+        }
+        let stddev = sampled.stddev(&privacy, settings.clip_norm)?;
+        let independent = Noise::Structured(Structured { family: Family::Identity, stamps: 1 });
+        let prepared = Prepared::new(&independent, sampled.steps, stddev.value())?;
+        let who = match sampled.poisson {
+            true => Who::Samples(sampled, Samples::new(settings.units, sampled.sampling_rate, sampling)),
+            false => Who::Anybody(sampled),
+        };
+        PrivateRun::with(who, sampled.describe(), settings, privacy, stddev, &prepared, noise)
+    }
+
+    fn with(
+        who: Who,
+        mechanism: String,
+        settings: &Settings,
+        privacy: Privacy,
+        stddev: Stddev,
+        prepared: &Prepared,
+        key: Key,
+    ) -> Result<PrivateRun> {
+        check_clip_norm(settings.clip_norm)?;
+        let ranges = joined(settings)?;
+        let memory = settings.memory / ranges.len().max(1);
+        let rows =
+            ranges.into_iter().map(|range| prepared.rows(&key, range, memory)).collect::<Result<Vec<_>>>()?;
+        let coordinates = rows.iter().map(Rows::coordinates).sum();
+        let sampling_fingerprint = match &who {
+            Who::Samples(_, samples) => Some(samples.fingerprint()),
+            _ => None,
+        };
+        let identity = Identity {
+            mechanism,
+            noise: prepared.id().into(),
+            stddev: stddev.value(),
+            clip_norm: settings.clip_norm,
+            adjacency: privacy.adjacency(),
+            unit: settings.unit,
+            units: settings.units,
+            params: settings.params,
+            layout: settings.layout.clone(),
+            key_fingerprint: key.fingerprint(),
+            sampling_fingerprint,
+        };
+        Ok(PrivateRun {
+            who,
+            unit: settings.unit,
+            clip_norm: settings.clip_norm,
+            privacy,
+            identity,
+            key: Source { origin: key.origin(), record: key.record.clone() },
+            rows,
+            row: vec![0.0; coordinates],
+            step: 0,
+            admitted: None,
+            began: Began::No,
+        })
+    }
+
+    /// n.
+    pub fn steps(&self) -> usize {
+        match &self.who {
+            Who::Schema(both) => both.0.steps(),
+            Who::Samples(sampled, _) | Who::Anybody(sampled) => sampled.steps,
+        }
+    }
+
+    /// Steps that are done; also the step that is next.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// Numbers in a sum: the coordinates of this process.
+    pub fn coordinates(&self) -> usize {
+        self.row.len()
+    }
+
+    /// What it costs.
+    pub fn privacy(&self) -> &Privacy {
+        &self.privacy
+    }
+
+    /// The mechanism, where there is one.
+    pub fn mechanism(&self) -> Option<&Verified> {
+        match &self.who {
+            Who::Schema(both) => Some(&both.0),
+            _ => None,
+        }
+    }
+
+    /// What is sampled, or should be, in a run of DP-SGD.
+    pub fn sampling(&self) -> Option<&Sampled> {
+        match &self.who {
+            Who::Schema(_) => None,
+            Who::Samples(sampled, _) | Who::Anybody(sampled) => Some(sampled),
+        }
+    }
+
+    /// Whether ε holds for what the run does.
+    pub fn valid(&self) -> bool {
+        !matches!(self.who, Who::Anybody(_))
+    }
+
+    /// How many units there are.
+    pub fn units(&self) -> usize {
+        self.identity.units
+    }
+
+    /// What is protected as a whole.
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// ζ.
+    pub fn clip_norm(&self) -> f64 {
+        self.clip_norm
+    }
+
+    /// Where the key comes from.
+    pub fn origin(&self) -> Origin {
+        self.key.origin
+    }
+
+    /// The standard deviation of the numbers in Z.
+    pub fn stddev(&self) -> f64 {
+        self.identity.stddev
+    }
+
+    /// The id of the noise: the coefficients of the mechanism and σ, as they are used.
+    pub fn noise_id(&self) -> &str {
+        &self.identity.noise
+    }
+
+    /// The sample of the step that is next, in a run that draws them; these units, and no others, are to be admitted.
+    pub fn sample(&self) -> Option<Vec<usize>> {
+        match &self.who {
+            Who::Samples(_, samples) if self.step < self.steps() => Some(samples.step(self.step)),
+            _ => None,
+        }
+    }
+
+    /// Admits the units that take part in a step, which must be the next one; or refuses, and nothing has happened then.
+    ///
+    /// Whose contribution is lost on the way counts as having taken part.
+    pub fn admit(&mut self, step: usize, units: &[usize]) -> Result<()> {
+        self.check_step(step)?;
+        if self.admitted.is_some() {
+            return Err(Error::Privacy(format!(
+                "step {step} is refused: its participants were admitted already, and wait for their noise"
+            )));
+        }
+        let changes = self.who.check(step, units, self.unit)?;
+        self.begin()?;
+        self.admitted = Some(Admitted { units: units.to_vec(), changes });
+        Ok(())
+    }
+
+    /// Adds the noise of the step to the sum of the clipped contributions of those who were admitted. The step is done then.
+    pub fn privatize<T: Sum>(&mut self, sum: &mut [T]) -> Result<()> {
+        self.check_length("the sum", sum.len())?;
+        self.draw()?;
+        sum.iter_mut().zip(&self.row).for_each(|(x, noise)| *x = x.plus(*noise));
+        Ok(())
+    }
+
+    /// Writes the noise of the step, for those who add it themselves. The step is done then.
+    pub fn row_into(&mut self, out: &mut [f32]) -> Result<()> {
+        self.check_length("the row of noise", out.len())?;
+        self.draw()?;
+        out.copy_from_slice(&self.row);
+        Ok(())
+    }
+
+    /// Refuses now what would be refused later: goes through all steps that are left with the units that a schedule will admit.
+    pub fn rehearse(&self, schedule: impl Fn(usize) -> Vec<usize>) -> Result<()> {
+        let mut who = match &self.who {
+            Who::Schema(both) => both.1.clone(),
+            _ => return Ok(()),
+        };
+        (self.step..self.steps()).try_for_each(|step| {
+            let changes = who.check(step, &schedule(step))?;
+            who.commit(changes);
+            Ok(())
+        })
+    }
+
+    /// All that another process needs to go on after the last step that is done, except the keys. A step that was admitted and has no
+    /// noise yet is not in it.
+    ///
+    /// Steps after this state that are repeated after a restore get the same noise again. If their sums are not the same to the last bit,
+    /// nothing that followed from the first ones may be published.
+    pub fn state(&self) -> State {
+        let participation = match &self.who {
+            Who::Schema(both) => Some(both.1.memory().clone()),
+            _ => None,
+        };
+        State { antiphon_run_state: 1, identity: self.identity.clone(), step: self.step, participation }
+    }
+
+    /// Goes on from a state of this very run: mechanism, noise, clip norm, layout and keys are compared. Only a run that has not begun can
+    /// do that.
+    pub fn restore(&mut self, state: &State) -> Result<()> {
+        if self.began == Began::Here || self.step > 0 {
+            return Err(Error::Privacy("a run that has begun cannot go on from another state".into()));
+        }
+        if state.antiphon_run_state != 1 {
+            return Err(Error::argument("the version of the state", "1", state.antiphon_run_state));
+        }
+        self.identity.check(&state.identity)?;
+        if state.step > self.steps() {
+            return Err(Error::argument(
+                "the step of the state",
+                format!("in 0..={}", self.steps()),
+                state.step,
+            ));
+        }
+        match (&mut self.who, &state.participation) {
+            (Who::Schema(both), Some(memory)) => both.1.restore(memory, state.step)?,
+            (Who::Samples(..) | Who::Anybody(_), None) => {}
+            _ => {
+                let allowed = "there exactly where a schema decides who takes part";
+                return Err(Error::argument("the participation in the state", allowed, "not so"));
+            }
+        }
+        self.rows.iter_mut().try_for_each(|rows| rows.seek(state.step))?;
+        (self.step, self.began) = (state.step, Began::Elsewhere);
+        Ok(())
+    }
+
+    /// Draws the noise of the step into `row`, and takes the step.
+    fn draw(&mut self) -> Result<()> {
+        self.check_step(self.step)?;
+        if self.admitted.is_none() {
+            return Err(Error::Privacy(format!(
+                "step {} has no noise yet: admit those who take part in it first",
+                self.step
+            )));
+        }
+        let mut rest = &mut self.row[..];
+        for rows in &mut self.rows {
+            rows.seek(self.step)?; // an earlier try may have failed halfway
+            let (now, later) = rest.split_at_mut(rows.coordinates());
+            rows.next_into(now)?;
+            rest = later;
+        }
+        if let Some(admitted) = self.admitted.take() {
+            self.who.commit(admitted.changes);
+        }
+        self.step += 1;
+        Ok(())
+    }
+
+    /// Records in the key's file what the key is used for, before the first number is drawn.
+    fn begin(&mut self) -> Result<()> {
+        if let (Some(path), Began::No | Began::Elsewhere) = (&self.key.record, self.began) {
+            key_file::claim_run(path, &self.identity.id(), self.began == Began::Elsewhere)?;
+        }
+        self.began = Began::Here;
+        Ok(())
+    }
+
+    fn check_step(&self, step: usize) -> Result<()> {
+        let why = match step {
+            _ if step >= self.steps() => format!("the run has {}", counted(self.steps(), "step")),
+            _ if step < self.step => format!("step {step} was already taken"),
+            _ if step > self.step => format!("step {} is next", self.step),
+            _ => return Ok(()),
+        };
+        Err(Error::Privacy(format!("step {step} is refused: {why}")))
+    }
+
+    fn check_length(&self, name: &str, length: usize) -> Result<()> {
+        match length == self.row.len() {
+            true => Ok(()),
+            false => Err(Error::argument(name, format!("{} numbers long", self.row.len()), length)),
+        }
+    }
+}
+
+impl Who {
+    fn check(&mut self, step: usize, units: &[usize], unit: Unit) -> Result<Changes> {
+        match self {
+            Who::Schema(both) => both.1.check(step, units),
+            Who::Anybody(_) => Ok(Changes::default()),
+            Who::Samples(_, samples) => {
+                let mut sorted = units.to_vec();
+                sorted.sort_unstable();
+                match sorted == samples.step(step) {
+                    true => Ok(Changes::default()),
+                    false => Err(Error::Privacy(format!(
+                        "step {step} is refused: its {}s are not the Poisson sample that the run drew for it",
+                        unit.name()
+                    ))),
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, changes: Changes) {
+        if let Who::Schema(both) = self {
+            both.1.commit(changes);
+        }
+    }
+}
+
+impl Sampled {
+    /// The event that it is accounted for.
+    pub fn run(&self) -> Run {
+        Run::Sampled { sampling_rate: self.sampling_rate, steps: self.steps as u64 }
+    }
+
+    /// The standard deviation of the noise in every step: a step has the clip norm as its sensitivity.
+    pub fn stddev(&self, privacy: &Privacy, clip_norm: f64) -> Result<Stddev> {
+        Stddev::of_sensitivity(1.0, privacy.noise_multiplier(), clip_norm)
+    }
+
+    fn check(&self) -> Result<()> {
+        if !(1..=MAX_STEPS).contains(&self.steps) {
+            return Err(Error::argument("steps", format!("in 1..={MAX_STEPS}"), self.steps));
+        }
+        match self.sampling_rate > 0.0 && self.sampling_rate <= 1.0 {
+            true => Ok(()),
+            false => Err(Error::argument("sampling_rate", "in (0, 1]", self.sampling_rate)),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let batches = if self.poisson { "Poisson samples" } else { "shuffled batches" };
+        format!(
+            "independent noise, {batches} of rate {:?}, {}",
+            self.sampling_rate,
+            counted(self.steps, "step")
+        )
+    }
+}
+
+/// Refuses a privacy that was accounted for another event or another relation.
+fn check_event(privacy: &Privacy, run: Run, settings: &Settings) -> Result<()> {
+    if (privacy.run(), privacy.adjacency()) == (run, settings.adjacency) {
+        return Ok(());
+    }
+    let allowed = format!("accounted for {run:?} under {:?}, as this run needs it", settings.adjacency);
+    Err(Error::argument("privacy", allowed, format!("{:?} under {:?}", privacy.run(), privacy.adjacency())))
+}
+
+/// The ranges of coordinates, those that touch made one.
+fn joined(settings: &Settings) -> Result<Vec<Range<u64>>> {
+    if settings.params == 0 {
+        return Err(Error::argument("params", "at least 1", 0));
+    }
+    let whole = [0..settings.params];
+    let given = settings.ranges.as_deref().unwrap_or(&whole);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in given.iter().filter(|range| range.start != range.end) {
+        if range.start > range.end || range.end > settings.params {
+            let allowed = format!("within 0..{}", settings.params);
+            return Err(Error::argument("a range of coordinates", allowed, format!("{range:?}")));
+        }
+        match joined.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => joined.push(range.clone()),
+        }
+    }
+    Ok(joined)
+}

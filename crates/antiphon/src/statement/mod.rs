@@ -1,0 +1,114 @@
+//! Privacy statements: what the figures mean, and what they do not cover. One sentence or two per matter, good enough for the
+//! appendix of a paper.
+//!
+//! | file | statement of |
+//! |---|---|
+//! | `accounted` | figures for an event, or for a mechanism that is to be used |
+//! | `run` | a run that is made, a [`PrivateRun`](crate::run::PrivateRun) |
+
+mod accounted;
+mod run;
+
+pub use accounted::{Accounted, Question, Request, Subject};
+pub use run::{INVALID, SEEDED, large_delta};
+
+use crate::accounting::Adjacency;
+use crate::run::Unit;
+use crate::schema::Schema;
+use crate::text::counted;
+
+/// Sentences in the order in which they are read.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(transparent)]
+pub struct Statement {
+    sentences: Vec<String>,
+}
+
+impl Statement {
+    /// One or two sentences per matter.
+    pub fn sentences(&self) -> &[String] {
+        &self.sentences
+    }
+
+    /// The statement with what a program has to add, before what is not covered.
+    pub fn with(mut self, sentence: impl Into<String>) -> Statement {
+        let last = self.sentences.len() - 1;
+        self.sentences.insert(last, sentence.into());
+        self
+    }
+
+    /// The statement with more that is not covered: "the training loss that is shown".
+    pub fn not_covering(mut self, what: &str) -> Statement {
+        if let Some(last) = self.sentences.last_mut() {
+            *last = last.replacen(", and attacks", &format!(", {what}, and attacks"), 1);
+        }
+        self
+    }
+}
+
+impl std::fmt::Display for Statement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.sentences.join(" "))
+    }
+}
+
+/// Which data sets are neighbours.
+fn relation(unit: Unit, adjacency: Adjacency, sampled: bool) -> String {
+    let unit = unit.name();
+    match (adjacency, sampled) {
+        (Adjacency::ZeroOut, false) => format!(
+            "Neighbouring data sets differ in one {unit}, whose contributions are set to zero (zero-out). \
+             Replacing it by another would double the sensitivity."
+        ),
+        (Adjacency::ZeroOut, true) => format!(
+            "Neighbouring data sets differ in one {unit}, which is in one of them and not in the other: with Poisson \
+             sampling, zero-out is add-or-remove."
+        ),
+        (Adjacency::ReplaceOne, _) => format!(
+            "Neighbouring data sets differ in one {unit}, which is replaced by another (replace-one). That doubles the \
+             sensitivity. The noise multiplier is stated relative to the sensitivity under zero-out; half of it was \
+             used for this figure."
+        ),
+    }
+}
+
+/// What a unit is, and that it must be clipped as a whole.
+fn unit_of_privacy(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Example => {
+            "The unit of privacy is one example, a single record: its gradient must be clipped before it is added to \
+             the others."
+        }
+        Unit::User => {
+            "The unit of privacy is one user, with all records of that user: the whole contribution of one user to a \
+             step must be clipped to the clip norm."
+        }
+    }
+}
+
+/// What the participation schema asks of the data.
+fn order(schema: &Schema, unit: Unit) -> String {
+    let unit = unit.name();
+    match schema {
+        Schema::FixedOrder { max_participations: 1, .. } => {
+            format!("No {unit} may take part in a second step.")
+        }
+        Schema::FixedOrder { steps_per_epoch: 1, .. } => {
+            format!("Every {unit} may take part in every step.")
+        }
+        Schema::FixedOrder { steps_per_epoch, .. } => format!(
+            "The order of the data is fixed across epochs: one {unit} returns every {}. Data that are shuffled again \
+             between epochs are not covered.",
+            counted(*steps_per_epoch, "step")
+        ),
+        Schema::MinSeparation { min_separation, .. } => {
+            let apart = counted(*min_separation, "step");
+            format!("Two participations of one {unit} are at least {apart} apart.")
+        }
+        Schema::Patterns { .. } => format!(
+            "The order of the data is fixed: all steps of one {unit} belong to one of the listed participation patterns."
+        ),
+    }
+}
+
+const NO_AMPLIFICATION: &str = "No amplification by sampling or shuffling is claimed.";
