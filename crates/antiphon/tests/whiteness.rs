@@ -99,7 +99,7 @@ fn mechanisms() -> Vec<(String, Arc<dyn Factorization>)> {
         let workload = Workload::training(schema.steps(), 0.9, None).unwrap();
         let optimized = optimize(&schema, &workload, &Params::default(), &|_| true).unwrap();
         let Noise::Dense(noising) = optimized.mechanism.noise() else { panic!("a dense mechanism") };
-        Arc::new(DenseFactorization::new(noising).unwrap())
+        Arc::new(DenseFactorization::new(noising.clone()).unwrap())
     };
     all.push(("optimal".into(), dense(Schema::epochs(3, 8).unwrap())));
     all.push(("single-epoch".into(), dense(Schema::single(STEPS).unwrap())));

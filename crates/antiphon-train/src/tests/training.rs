@@ -96,6 +96,21 @@ fn a_seed_fixes_a_run_for_any_number_of_threads() {
     }
 }
 
+/// Seeded runs are a promise: the parameters that `antiphon train` made at commit b8d0960 with these settings, as the SHA-256 of their
+/// bytes. (Mechanisms that an optimizer or a Fourier transform makes have other last bits on other processors.)
+#[test]
+fn the_bits_of_seeded_runs_stay() {
+    for (mechanism, expected) in [
+        ("tree-online", "b6ad616a3808e16836a6d5f7ce079f7c0a59e7352c17ccffc38a1af4f210a5a0"),
+        ("identity", "cb95cad8b0e29fc2aca2b243cc999f19639556ca8862d389f2287e7b453d28fd"),
+    ] {
+        let state = Run::new(mechanism, 4.0).whole(9);
+        let bytes: Vec<u8> = state.parameters.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let found: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(found, expected, "{mechanism}");
+    }
+}
+
 #[test]
 fn it_learns_and_correlated_noise_helps() {
     let accuracy = |mechanism| {
