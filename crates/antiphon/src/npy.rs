@@ -131,7 +131,7 @@ mod tests {
         write(&path, &m, false).unwrap();
         assert_eq!(read(&path).unwrap(), m);
         let message = write(&path, &m, false).unwrap_err().to_string();
-        assert!(message.contains("--force"), "{message}");
+        assert!(message.contains("only if that is asked for"), "{message}");
         write(&path, &m, true).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }

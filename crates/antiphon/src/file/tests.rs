@@ -387,7 +387,7 @@ fn a_file_that_exists_is_replaced_only_on_demand() {
     let [dense, implicit, structured] = trio();
     fs::write(&path, "precious").unwrap();
     let message = write(&path, &dense, false).unwrap_err().to_string();
-    assert_eq!(message, format!("{}: exists; use --force to replace it", path.display()));
+    assert_eq!(message, format!("{}: exists; it is replaced only if that is asked for", path.display()));
     assert_eq!(fs::read(&path).unwrap(), b"precious");
     write(&path, &dense, true).unwrap();
     assert_eq!(read(&path).unwrap(), dense);

@@ -143,7 +143,7 @@ fn the_folder_comes_from_the_environment() {
     assert_eq!(from(&[("XDG_DATA_HOME", "/x")], Some("/h")).unwrap(), "/x/antiphon");
     assert_eq!(from(&[("XDG_DATA_HOME", "x")], Some("/h")).unwrap(), "/h/.local/share/antiphon");
     assert_eq!(from(&[("ANTIPHON_DATA", "")], Some("/h")).unwrap(), "/h/.local/share/antiphon");
-    complains(from(&[], None), &["ANTIPHON_DATA", "--data"]);
+    complains(from(&[], None), &["no folder for data sets", "ANTIPHON_DATA"]);
 }
 
 #[test]
