@@ -26,7 +26,8 @@
 //!
 //! The rooms: [`schema`] and [`workload`] say what a run is; [`optimize`](mod@optimize) makes the best [`mechanism`],
 //! [`make`] any other, and [`plan`] compares them; [`mod@file`] keeps one; [`mod@verify`] distrusts it; [`sensitivity`]
-//! examines any matrix; [`accounting`] says what noise a privacy level needs, and [`noise`] draws it. The mathematics is in
+//! examines any matrix; [`accounting`] says what noise a privacy level needs, and [`noise`] draws it;
+//! [`run`] checks who really took part. The mathematics is in
 //! `docs/theory.md` of the repository, the words and letters in `NOTATION.md`.
 
 pub mod accounting;
@@ -41,6 +42,7 @@ pub mod noise;
 pub mod npy;
 pub mod optimize;
 pub mod plan;
+pub mod run;
 pub mod schema;
 pub mod sensitivity;
 pub mod tensors;

@@ -7,7 +7,7 @@
 
 pub mod definitions;
 mod implicit;
-mod structured;
+pub(crate) mod structured;
 
 pub use crate::certificate::{LowerBound, lower_bound};
 
