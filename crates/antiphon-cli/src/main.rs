@@ -5,6 +5,7 @@
 mod output;
 mod account;
 mod args;
+mod audit;
 mod chart;
 mod compare;
 mod completions;
@@ -74,6 +75,7 @@ enum Command {
     Plan(plan::Plan),
     Verify(verify::Verify),
     Account(account::Account),
+    Audit(audit::Audit),
     Sensitivity(sensitivity::SensitivityCommand),
     Noise(noise::Noise),
     Export(export::Export),
@@ -110,6 +112,7 @@ impl Cli {
             Command::Plan(command) => command.run(json),
             Command::Verify(command) => command.run(json),
             Command::Account(command) => command.run(json),
+            Command::Audit(command) => command.run(json),
             Command::Sensitivity(command) => command.run(json),
             Command::Noise(command) => command.run(json),
             Command::Export(command) => command.run(json),

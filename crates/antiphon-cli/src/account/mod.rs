@@ -97,8 +97,9 @@ pub struct Account {
     interval: Option<f64>,
 }
 
+/// Which data sets are neighbouring.
 #[derive(Clone, Copy, ValueEnum)]
-enum Relation {
+pub enum Relation {
     /// The contributions of one unit are set to zero; with Poisson sampling: one unit is added or removed
     ZeroOut,
     /// One unit is replaced by another, which doubles the sensitivity; not with Poisson sampling
@@ -106,7 +107,7 @@ enum Relation {
 }
 
 impl Relation {
-    fn adjacency(self) -> Adjacency {
+    pub fn adjacency(self) -> Adjacency {
         match self {
             Relation::ZeroOut => Adjacency::ZeroOut,
             Relation::ReplaceOne => Adjacency::ReplaceOne,
@@ -116,11 +117,21 @@ impl Relation {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Unit {
+pub enum Unit {
     /// One record
     Example,
     /// All records of one person
     User,
+}
+
+impl Unit {
+    /// In words, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Example => "example",
+            Unit::User => "user",
+        }
+    }
 }
 
 /// The two that were given; the third is sought.

@@ -212,10 +212,7 @@ impl Accounted {
     }
 
     fn unit_name(&self) -> &'static str {
-        match self.unit {
-            Unit::Example => "example",
-            Unit::User => "user",
-        }
+        self.unit.name()
     }
 }
 
