@@ -85,9 +85,13 @@ const SECRET: &str = "WARNING: KEEP THIS LOG AS SECRET AS THE KEY OF THE NOISE. 
 
 /// The JSON object. Figures that do not exist for a kind of run are null.
 #[derive(Serialize)]
-struct Found<'a> {
+struct Found<'a, V> {
     ok: bool,
-    violations: &'a [Violation],
+    violations: &'a V,
+    violation_count: usize,
+    /// For people.
+    #[serde(skip)]
+    first: Vec<Violation>,
     #[serde(flatten)]
     counts: Named,
     planned_steps: usize,
@@ -173,6 +177,8 @@ impl Audit {
         let shown = Found {
             ok: found.ok(),
             violations: &found.violations,
+            violation_count: found.violations.len(),
+            first: found.violations.iter().take(SHOWN).collect(),
             counts: found.counts.into(),
             planned_steps: examined.schema.steps(),
             sensitivity_stated: Some(examined.report.sensitivity.upper),
@@ -213,6 +219,8 @@ impl Audit {
         let shown = Found {
             ok: found.ok(),
             violations: &found.violations,
+            violation_count: found.violations.len(),
+            first: found.violations.iter().take(SHOWN).cloned().collect(),
             counts: found.counts.into(),
             planned_steps: planned,
             sensitivity_stated: None,
@@ -343,7 +351,12 @@ impl Audit {
         }
     }
 
-    fn show(&self, found: &Found<'_>, json: bool, about: impl FnOnce()) -> anyhow::Result<ExitCode> {
+    fn show<V: Serialize>(
+        &self,
+        found: &Found<'_, V>,
+        json: bool,
+        about: impl FnOnce(),
+    ) -> anyhow::Result<ExitCode> {
         found.warnings.iter().for_each(|warning| eprintln!("antiphon: {warning}"));
         if json {
             print_json(found)?;
@@ -354,7 +367,7 @@ impl Audit {
         Ok(answer(found.ok))
     }
 
-    fn print(&self, found: &Found<'_>) {
+    fn print<V>(&self, found: &Found<'_, V>) {
         let counts = &found.counts;
         say!("{}", self.log.display());
         say!("  steps         {} of {}", counts.steps, found.planned_steps);
@@ -378,9 +391,9 @@ impl Audit {
         });
         say!("  epsilon       {realised}{} stated (upper bounds)", short_bound(found.epsilon_stated, true));
         say!("  delta         {:e}", found.delta);
-        say!("  violations    {}", found.violations.len());
-        found.violations.iter().take(SHOWN).for_each(|violation| say!("    {}", named(violation)));
-        if let Some(more @ 1..) = found.violations.len().checked_sub(SHOWN) {
+        say!("  violations    {}", found.violation_count);
+        found.first.iter().for_each(|violation| say!("    {}", named(violation)));
+        if let Some(more @ 1..) = found.violation_count.checked_sub(SHOWN) {
             say!("    and {} (--json lists all)", counted(more, "more violation"));
         }
         say!("");

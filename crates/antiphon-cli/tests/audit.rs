@@ -131,7 +131,7 @@ fn one_unit_that_slips_by_five_steps_is_one_violation() {
         let epsilon = gaussian::epsilon(0.8 * stated / found, 1e-5).unwrap();
         let realised = number(&value, "epsilon_realised");
         assert!(realised >= epsilon * (1.0 - 1e-12) && (realised / epsilon - 1.0).abs() < 1e-8);
-        // A slip makes it worse, but for the last epoch, after which nothing comes that could be too near.
+        // A slip makes it worse, but with this mechanism not in the last epoch.
         if epoch < EPOCHS - 1 {
             assert!(found > 1.01 * stated && value["worst"]["unit"] == 15, "{value}");
             assert!(realised > number(&value, "epsilon_stated"));

@@ -20,6 +20,7 @@ mod violations;
 
 pub use participations::Counts;
 pub use sampled::{ALPHA, Check, SampledAudit, Sampling, audit_sampled};
+pub use violations::Violations;
 
 use super::log::Line;
 use crate::accounting::event::{MAX_NOISE_MULTIPLIER, MIN_NOISE_MULTIPLIER};
@@ -52,10 +53,10 @@ pub struct Worst {
 }
 
 /// What was found in the log of a run with a matrix mechanism.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Audit {
     /// Participations that the schema does not allow, by step and unit.
-    pub violations: Vec<Violation>,
+    pub violations: Violations,
     /// What the log contains.
     pub counts: Counts,
     /// How many units have steps that no earlier unit has.
@@ -98,12 +99,12 @@ pub fn audit(
     let epsilon_stated = epsilon(noise_multiplier, delta, adjacency)?;
     let all = Participations::collect(lines)?;
     let grouped = all.grouped();
-    let violations = violations::of(&mechanism.schema, &grouped);
+    let keys = violations::keys(&mechanism.schema, &grouped);
     let (found, worst) = realised::sensitivity(mechanism, &grouped)?;
     let stated = report.sensitivity;
     // Without violations the realised sensitivity is at most the stated one. Where the two brackets meet they may be equal, and
     // the stated figure is the cautious one.
-    let sensitivity = match violations.is_empty() && found.upper >= stated.lower {
+    let sensitivity = match keys.is_empty() && found.upper >= stated.lower {
         true => stated,
         false => found,
     };
@@ -113,10 +114,11 @@ pub fn audit(
         Some(z) => epsilon(in_range(z, adjacency)?, delta, adjacency)?,
         None => 0.0, // nobody took part: nothing in the output depends on anybody
     };
+    let (counts, patterns) = (all.counts(), grouped.patterns());
     Ok(Audit {
-        violations,
-        counts: all.counts(),
-        patterns: grouped.patterns(),
+        violations: Violations::new(mechanism.schema.clone(), all, keys),
+        counts,
+        patterns,
         sensitivity,
         worst,
         noise_multiplier: realised,

@@ -60,6 +60,13 @@ impl Participations {
         self.pairs.chunk_by(|a, b| a.0 == b.0)
     }
 
+    /// The steps of one unit, in order; none where it did not take part.
+    pub fn steps_of(&self, unit: u64) -> Vec<usize> {
+        let start = self.pairs.partition_point(|pair| pair.0 < unit);
+        let of_unit = self.pairs[start..].iter().take_while(|pair| pair.0 == unit);
+        of_unit.map(|pair| pair.1 as usize).collect()
+    }
+
     /// What there is.
     pub fn counts(&self) -> Counts {
         Counts {

@@ -119,11 +119,10 @@ fn twice(all: &Participations) -> Vec<Violation> {
     let mut found = Vec::new();
     for unit in all.units() {
         let steps: Vec<usize> = unit.iter().map(|pair| pair.1 as usize).collect();
-        found.extend(repeated(&steps).map(|(step, reason)| Violation {
-            step: Some(step),
-            unit: Some(unit[0].0),
-            reason,
-        }));
+        for same in steps.chunk_by(|a, b| a == b) {
+            let violation = |reason| Violation { step: Some(same[0]), unit: Some(unit[0].0), reason };
+            found.extend(repeated(same[0], same).map(violation));
+        }
     }
     found.sort_unstable_by_key(|violation| (violation.step, violation.unit));
     found

@@ -2,40 +2,82 @@
 //! with what was expected instead. One slip is one violation, not a cascade of them.
 
 use super::Violation;
-use super::participations::Grouped;
+use super::participations::{Grouped, Participations};
 use crate::schema::Schema;
 use crate::text::counted;
 use rayon::prelude::*;
+use serde::{Serialize, Serializer};
 use std::collections::HashMap;
+use std::fmt;
 
 /// How many steps of a listed pattern are shown.
 const SHOWN: usize = 8;
 
-/// All violations, by step and unit.
-pub(super) fn of(schema: &Schema, grouped: &Grouped<'_>) -> Vec<Violation> {
-    let rule = Rule::new(schema);
-    let of_pattern = |number: usize| rule.violations(&grouped.steps(number));
-    let by_pattern: Vec<_> = (0..grouped.patterns()).into_par_iter().map(of_pattern).collect();
-    let of_unit = |(unit, pattern): &(u64, u32)| {
-        let unit = *unit;
-        by_pattern[*pattern as usize].iter().map(move |(step, reason)| Violation {
-            step: Some(*step),
-            unit: Some(unit),
-            reason: reason.clone(),
-        })
-    };
-    let mut all: Vec<Violation> = grouped.units().iter().flat_map(of_unit).collect();
-    all.par_sort_by_key(|violation| (violation.step, violation.unit)); // stable: two of one step stay in order
-    all
+/// All violations of a schema in a log, by step and unit. There may be as many as participations, where data were shuffled again
+/// in every epoch: only step and unit are kept, and the words are found again when they are asked for.
+pub struct Violations {
+    schema: Schema,
+    all: Participations,
+    /// Step and unit, each pair once, sorted.
+    keys: Vec<(u32, u64)>,
 }
 
-/// The steps of one unit that are listed more than once.
-pub(super) fn repeated(steps: &[usize]) -> impl Iterator<Item = (usize, String)> {
-    steps.chunk_by(|a, b| a == b).filter(|same| same.len() > 1).map(|same| {
-        let reason =
-            format!("listed {} times in this step: its contributions to one step add up", same.len());
-        (same[0], reason)
-    })
+/// The steps and units that violate a schema, each pair once, sorted.
+pub(super) fn keys(schema: &Schema, grouped: &Grouped<'_>) -> Vec<(u32, u64)> {
+    let rule = Rule::new(schema);
+    let of_pattern = |number: usize| rule.violating(&grouped.steps(number));
+    let by_pattern: Vec<Vec<u32>> = (0..grouped.patterns()).into_par_iter().map(of_pattern).collect();
+    let count = grouped.units().iter().map(|(_, pattern)| by_pattern[*pattern as usize].len()).sum();
+    let mut keys = Vec::with_capacity(count);
+    for (unit, pattern) in grouped.units() {
+        keys.extend(by_pattern[*pattern as usize].iter().map(|step| (*step, *unit)));
+    }
+    keys.par_sort_unstable();
+    keys
+}
+
+impl Violations {
+    pub(super) fn new(schema: Schema, all: Participations, keys: Vec<(u32, u64)>) -> Self {
+        Violations { schema, all, keys }
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// One after another, with what was expected.
+    pub fn iter(&self) -> impl Iterator<Item = Violation> {
+        let rule = Rule::new(&self.schema);
+        self.keys.iter().map(move |(step, unit)| Violation {
+            step: Some(*step as usize),
+            unit: Some(*unit),
+            reason: rule.reason(*step as usize, &self.all.steps_of(*unit)),
+        })
+    }
+}
+
+impl fmt::Debug for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Violations({})", self.len())
+    }
+}
+
+impl Serialize for Violations {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+/// How often a step is listed, where that is more than once.
+pub(super) fn repeated(step: usize, steps: &[usize]) -> Option<String> {
+    let times = steps.iter().filter(|other| **other == step).count();
+    (times > 1).then(|| format!("listed {times} times in this step: its contributions to one step add up"))
 }
 
 /// A schema, with what it takes to find patterns in it.
@@ -64,17 +106,68 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// What is wrong with the sorted steps of one unit: step and reason.
-    fn violations(&self, steps: &[usize]) -> Vec<(usize, String)> {
-        let mut distinct = steps.to_vec();
-        distinct.dedup();
-        let mut found = match self {
-            Rule::FixedOrder { steps, b, k } => Class::of(&distinct, *b, *k).violations(&distinct, *steps),
-            Rule::MinSeparation { b, k } => too_soon(&distinct, *b, *k),
-            Rule::Patterns { patterns, containing } => outside_of_list(&distinct, patterns, containing),
-        };
-        found.extend(repeated(steps));
-        found
+    /// The pattern that explains most of a unit's distinct, sorted steps.
+    fn explanation(&self, distinct: &[usize]) -> Explanation<'_> {
+        match self {
+            Rule::FixedOrder { b, k, .. } => Explanation::Class(Class::of(distinct, *b, *k)),
+            Rule::MinSeparation { b, k } => Explanation::Apart(kept(distinct, *b, *k)),
+            Rule::Patterns { patterns, containing } => {
+                let best = largest_overlap(distinct, containing);
+                Explanation::Listed(best.map(|number| (number, patterns[number].as_slice())))
+            }
+        }
+    }
+
+    /// The sorted steps of one unit that are not allowed, each once.
+    fn violating(&self, steps: &[usize]) -> Vec<u32> {
+        let distinct = distinct(steps);
+        let explanation = self.explanation(&distinct);
+        let mut twice = steps.chunk_by(|a, b| a == b).map(|same| same.len() > 1);
+        let wrong = |step: &&usize| twice.next() == Some(true) || !explanation.covers(**step);
+        distinct.iter().filter(wrong).map(|step| *step as u32).collect()
+    }
+
+    /// What is wrong with one of them.
+    fn reason(&self, step: usize, steps: &[usize]) -> String {
+        let distinct = distinct(steps);
+        let explanation = self.explanation(&distinct);
+        let unexpected = (!explanation.covers(step)).then(|| match (self, &explanation) {
+            (Rule::FixedOrder { steps: n, .. }, Explanation::Class(class)) => {
+                class.reason(step, &distinct, *n)
+            }
+            (Rule::MinSeparation { b, k }, Explanation::Apart(kept)) => too_soon(step, kept, *b, *k),
+            (_, Explanation::Listed(Some((number, pattern)))) => outside(*number, pattern),
+            _ => "this step is in no participation pattern".into(),
+        });
+        let reasons: Vec<String> = unexpected.into_iter().chain(repeated(step, steps)).collect();
+        reasons.join("; ")
+    }
+}
+
+fn distinct(steps: &[usize]) -> Vec<usize> {
+    let mut distinct = steps.to_vec();
+    distinct.dedup();
+    distinct
+}
+
+/// What explains most steps of a unit.
+enum Explanation<'a> {
+    Class(Class),
+    /// The steps that are far enough apart.
+    Apart(Vec<usize>),
+    /// A listed pattern and its number; `None` where no pattern has any of the steps.
+    Listed(Option<(usize, &'a [usize])>),
+}
+
+impl Explanation<'_> {
+    fn covers(&self, step: usize) -> bool {
+        match self {
+            Explanation::Class(class) => class.covers(step),
+            Explanation::Apart(kept) => kept.binary_search(&step).is_ok(),
+            Explanation::Listed(pattern) => {
+                pattern.is_some_and(|(_, pattern)| pattern.binary_search(&step).is_ok())
+            }
+        }
     }
 }
 
@@ -110,11 +203,6 @@ impl Class {
         step >= first && (step - first).is_multiple_of(b) && step - first < k * b
     }
 
-    fn violations(&self, steps: &[usize], n: usize) -> Vec<(usize, String)> {
-        let others = steps.iter().filter(|step| !self.covers(**step));
-        others.map(|step| (*step, self.reason(*step, steps, n))).collect()
-    }
-
     fn reason(&self, step: usize, steps: &[usize], n: usize) -> String {
         let Class { first, b, k } = *self;
         if k == 1 {
@@ -145,52 +233,43 @@ impl Class {
     }
 }
 
-/// Under minimum separation: as many steps are kept as can be, beginning with the first.
-fn too_soon(steps: &[usize], b: usize, k: usize) -> Vec<(usize, String)> {
-    let (mut last, mut count, mut found) = (None, 0, Vec::new());
+/// Under minimum separation: as many steps as can be kept, beginning with the first.
+fn kept(steps: &[usize], b: usize, k: usize) -> Vec<usize> {
+    let mut kept: Vec<usize> = Vec::new();
     for step in steps {
-        match last {
-            Some(last) if step - last < b => found.push((
-                *step,
-                format!(
-                    "expected at least {} after step {last}; step {step} is {} after it",
-                    counted(b, "step"),
-                    counted(step - last, "step")
-                ),
-            )),
-            _ if count == k => {
-                found.push((*step, format!("more than {}", counted(k, "participation"))));
-            }
-            _ => (last, count) = (Some(*step), count + 1),
+        if kept.len() < k && kept.last().is_none_or(|last| step - last >= b) {
+            kept.push(*step);
         }
     }
-    found
+    kept
 }
 
-/// The steps that are not in the listed pattern with the largest overlap, the first one of these.
-fn outside_of_list(
-    steps: &[usize],
-    patterns: &[Vec<usize>],
-    containing: &HashMap<usize, Vec<usize>>,
-) -> Vec<(usize, String)> {
+fn too_soon(step: usize, kept: &[usize], b: usize, k: usize) -> String {
+    match kept.iter().rev().find(|last| **last < step) {
+        Some(last) if step - last < b => format!(
+            "expected at least {} after step {last}; step {step} is {} after it",
+            counted(b, "step"),
+            counted(step - last, "step")
+        ),
+        _ => format!("more than {}", counted(k, "participation")),
+    }
+}
+
+/// The number of the listed pattern with the largest overlap, the first one of these.
+fn largest_overlap(steps: &[usize], containing: &HashMap<usize, Vec<usize>>) -> Option<usize> {
     let mut overlaps: HashMap<usize, usize> = HashMap::new();
     for number in steps.iter().filter_map(|step| containing.get(step)).flatten() {
         *overlaps.entry(*number).or_default() += 1;
     }
     let best = overlaps.iter().max_by_key(|(number, overlap)| (**overlap, std::cmp::Reverse(**number)));
-    let Some((number, _)) = best else {
-        let reason = "this step is in no participation pattern".to_owned();
-        return steps.iter().map(|step| (*step, reason.clone())).collect();
-    };
-    let pattern = &patterns[*number];
-    let outside = steps.iter().filter(|step| pattern.binary_search(step).is_err());
+    best.map(|(number, _)| *number)
+}
+
+fn outside(number: usize, pattern: &[usize]) -> String {
     let shown: Vec<String> = pattern.iter().take(SHOWN).map(usize::to_string).collect();
     let more = if pattern.len() > SHOWN { ", …" } else { "" };
-    let reason = format!(
-        "expected in the steps of pattern {number} ({}{more}), which has most of this unit's steps",
-        shown.join(", ")
-    );
-    outside.map(|step| (*step, reason.clone())).collect()
+    let shown = shown.join(", ");
+    format!("expected in the steps of pattern {number} ({shown}{more}), which has most of this unit's steps")
 }
 
 #[cfg(test)]
@@ -198,7 +277,9 @@ mod tests {
     use super::*;
 
     fn found(schema: &Schema, steps: &[usize]) -> Vec<(usize, String)> {
-        Rule::new(schema).violations(steps)
+        let rule = Rule::new(schema);
+        let reason = |step: u32| (step as usize, rule.reason(step as usize, steps));
+        rule.violating(steps).into_iter().map(reason).collect()
     }
 
     fn one(schema: &Schema, steps: &[usize]) -> (usize, String) {
@@ -254,6 +335,10 @@ mod tests {
         let (step, reason) = one(&Schema::epochs(2, 5).unwrap(), &[1, 6, 6, 6]);
         assert_eq!(step, 6);
         assert!(reason.starts_with("listed 3 times in this step"), "{reason}");
+        // Wrong in two ways.
+        let (step, reason) = one(&Schema::epochs(3, 5).unwrap(), &[1, 6, 12, 12]);
+        assert_eq!(step, 12);
+        assert!(reason.contains("1 step late; listed 2 times in this step"), "{reason}");
     }
 
     #[test]
@@ -265,6 +350,9 @@ mod tests {
         assert_eq!(reason, "expected at least 10 steps after step 0; step 7 is 7 steps after it");
         let (step, reason) = one(&schema, &[0, 20, 40, 60]);
         assert_eq!((step, reason.as_str()), (60, "more than 3 participations"));
+        // After the last participation that counts, and too soon.
+        let (step, reason) = one(&schema, &[0, 20, 40, 45]);
+        assert_eq!((step, reason.contains("step 45 is 5 steps after it")), (45, true));
     }
 
     #[test]
