@@ -39,8 +39,9 @@ use std::time::Duration;
 /// such a log as secret as the key of the noise.
 ///
 /// Examples:
-///   antiphon audit run.jsonl --mechanism m.safetensors --noise-multiplier 0.6 --delta 1e-6
-///   antiphon audit run.jsonl --sampling-rate 0.01 --compositions 2000 --units 50000 \
+///   antiphon audit participations.jsonl --mechanism m.safetensors --noise-multiplier 0.6 \
+///     --delta 1e-6
+///   antiphon audit participations.jsonl --sampling-rate 0.01 --compositions 2000 --units 50000 \
 ///     --noise-multiplier 1 --delta 1e-6
 ///
 /// Exit status 1: the log violates the schema, or is not one of Poisson samples; or the mechanism file

@@ -37,8 +37,9 @@ use std::process::ExitCode;
 ///
 /// `compare` evaluates all mechanisms for one run; `plan` recommends one for a model and a limit on
 /// memory; `make` makes the mechanisms other than the optimum; `account` computes ε, δ or the noise
-/// multiplier; `noise` writes the noise of every step. `train` trains a model: a small one on digits
-/// that are compiled in, larger ones on Fashion-MNIST and CIFAR-10.
+/// multiplier; `noise` writes the noise of every step; `audit` checks the log of who took part when.
+/// `train` trains a model: a small one on digits that are compiled in, larger ones on Fashion-MNIST
+/// and CIFAR-10.
 ///
 /// First steps:
 ///   antiphon train
