@@ -5,6 +5,7 @@
 mod output;
 mod account;
 mod args;
+mod audit;
 mod chart;
 mod compare;
 mod completions;
@@ -36,8 +37,9 @@ use std::process::ExitCode;
 ///
 /// `compare` evaluates all mechanisms for one run; `plan` recommends one for a model and a limit on
 /// memory; `make` makes the mechanisms other than the optimum; `account` computes ε, δ or the noise
-/// multiplier; `noise` writes the noise of every step. `train` trains a model: a small one on digits
-/// that are compiled in, larger ones on Fashion-MNIST and CIFAR-10.
+/// multiplier; `noise` writes the noise of every step; `audit` checks the log of who took part when.
+/// `train` trains a model: a small one on digits that are compiled in, larger ones on Fashion-MNIST
+/// and CIFAR-10.
 ///
 /// First steps:
 ///   antiphon train
@@ -74,6 +76,7 @@ enum Command {
     Plan(plan::Plan),
     Verify(verify::Verify),
     Account(account::Account),
+    Audit(audit::Audit),
     Sensitivity(sensitivity::SensitivityCommand),
     Noise(noise::Noise),
     Export(export::Export),
@@ -110,6 +113,7 @@ impl Cli {
             Command::Plan(command) => command.run(json),
             Command::Verify(command) => command.run(json),
             Command::Account(command) => command.run(json),
+            Command::Audit(command) => command.run(json),
             Command::Sensitivity(command) => command.run(json),
             Command::Noise(command) => command.run(json),
             Command::Export(command) => command.run(json),

@@ -3,7 +3,7 @@
 use antiphon::mechanism::Mechanism;
 pub use antiphon::text::{bound, given, short_bound};
 use serde::Serialize;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,9 +15,15 @@ macro_rules! say {
 /// Whether the one JSON object is out.
 static PRINTED: AtomicBool = AtomicBool::new(false);
 
-/// One JSON object on standard output.
+/// One JSON object on standard output. It may have millions of entries, and is not put together in memory first.
 pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    say!("{}", serde_json::to_string_pretty(value)?);
+    let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    match serde_json::to_writer_pretty(&mut out, value) {
+        Err(error) if !error.is_io() => return Err(error.into()),
+        written => {
+            printed(written.map_err(Into::into).and_then(|()| writeln!(out)).and_then(|()| out.flush()))
+        }
+    }
     PRINTED.store(true, Ordering::Relaxed);
     Ok(())
 }
@@ -92,7 +98,12 @@ pub fn quoted(word: &std::ffi::OsStr) -> String {
 
 /// See `say!`.
 pub fn line(text: std::fmt::Arguments<'_>) {
-    match writeln!(std::io::stdout(), "{text}") {
+    printed(writeln!(std::io::stdout(), "{text}"));
+}
+
+/// Ends the program where standard output takes no more.
+fn printed(written: std::io::Result<()>) {
+    match written {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {
             std::process::exit(141); // as a shell reports a broken pipe

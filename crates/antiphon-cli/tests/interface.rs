@@ -6,7 +6,7 @@ use assert_cmd::Command;
 use common::{antiphon, folder, json, message};
 use std::path::Path;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "train",
     "optimize",
     "make",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 14] = [
     "plan",
     "verify",
     "account",
+    "audit",
     "sensitivity",
     "noise",
     "export",

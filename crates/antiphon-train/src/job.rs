@@ -11,6 +11,7 @@ use crate::trainer::{Epoch, State, Trainer};
 use antiphon::noise::{Cipher, Key};
 use antiphon::optimize::Progress;
 use antiphon::run::Privacy;
+use antiphon::run::log::Writer;
 use antiphon::schema::Schema;
 use antiphon::statement::Statement;
 use antiphon::{Error, Result};
@@ -51,6 +52,8 @@ pub struct Logs<'a> {
     pub epochs: Option<&'a mut EpochLog>,
     /// A line for every step: who took part.
     pub participation: Option<&'a Path>,
+    /// Whether the participation log of another run may be replaced.
+    pub replace: bool,
 }
 
 /// Who looks on, and may stop the work.
@@ -163,6 +166,10 @@ impl Job {
         let resumed = folder.as_ref().filter(|_| place.is_some_and(|place| place.resume));
         let (from, before) =
             resumed.map_or(Ok((Beginning::New, 0.0)), |folder| resume(&mut trainer, folder))?;
+        if let Some(path) = logs.participation {
+            let log = participation_log(path, trainer.state().step, from, logs.replace)?;
+            trainer.run_mut().log_to(log)?;
+        }
         let seconds = || before + start.elapsed().as_secs_f64();
         let every = place.and_then(|place| place.every).unwrap_or(settings.steps_per_epoch(task.train.len()));
         watch.begins(self, &trainer, from);
@@ -231,6 +238,20 @@ fn resume(trainer: &mut Trainer<'_>, folder: &Folder) -> Result<(Beginning, f64)
     };
     trainer.resume(saved)?;
     Ok((Beginning::Checkpoint, seconds))
+}
+
+/// A new log of who takes part, or the one of a run that is resumed, up to where that stands.
+fn participation_log(path: &Path, step: usize, from: Beginning, replace: bool) -> Result<Writer> {
+    if from != Beginning::New && (step > 0 || path.exists()) {
+        return Writer::resume(path, step);
+    }
+    antiphon::atomic::check(path, replace)?;
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Io { path: path.into(), source: error })
+        }
+        _ => Writer::create(path),
+    }
 }
 
 /// Lines of JSON, one for every epoch of every run.

@@ -90,7 +90,9 @@ fn it_adds_the_rows_of_the_mechanism_with_the_stddev_that_privacy_needs() {
 #[test]
 fn shards_are_the_whole_in_any_ranges() {
     let whole = whole(&mut PrivateRun::new(mechanism(), &settings(), key(2)).unwrap());
-    for ranges in [vec![0..1000], vec![0..300, 300..301, 301..1000], vec![700..1000, 5..9, 256..512], vec![3..3]] {
+    for ranges in
+        [vec![0..1000], vec![0..300, 300..301, 301..1000], vec![700..1000, 5..9, 256..512], vec![3..3]]
+    {
         let shard = Settings { ranges: Some(ranges.clone()), ..settings() };
         let mut run = PrivateRun::new(mechanism(), &shard, key(2)).unwrap();
         let places: Vec<usize> = ranges.iter().flat_map(|r| r.start as usize..r.end as usize).collect();
@@ -186,7 +188,10 @@ fn a_state_of_another_run_is_refused_by_what_differs() {
     for (text, name) in [
         (refused(tree(), settings(), 5), "mechanism was"),
         (refused(mechanism(), Settings { clip_norm: 1.0, ..settings() }, 5), "clip_norm was 1.5 and is 1"),
-        (refused(mechanism(), Settings { layout: "b".into(), ..settings() }, 5), "layout was \"\" and is \"b\""),
+        (
+            refused(mechanism(), Settings { layout: "b".into(), ..settings() }, 5),
+            "layout was \"\" and is \"b\"",
+        ),
         (refused(mechanism(), Settings { params: 1001, ..settings() }, 5), "params was 1000 and is 1001"),
         (refused(mechanism(), Settings { units: 9, ..settings() }, 5), "units was 8 and is 9"),
         (refused(mechanism(), Settings { unit: Unit::User, ..settings() }, 5), "unit was \"example\""),
@@ -200,7 +205,9 @@ fn a_state_of_another_run_is_refused_by_what_differs() {
     assert!(text.contains("stddev was") && text.contains("noise was"), "{text}");
     // Numbers that no run can have.
     let text = serde_json::to_string(&state).unwrap();
-    for (from, to) in [("\"step\":1", "\"step\":13"), ("\"first\":[1", "\"first\":[7"), ("\"first\":[1,", "\"first\":[")] {
+    for (from, to) in
+        [("\"step\":1", "\"step\":13"), ("\"first\":[1", "\"first\":[7"), ("\"first\":[1,", "\"first\":[")]
+    {
         assert!(text.contains(from), "{text}");
         let forged: State = serde_json::from_str(&text.replace(from, to)).unwrap();
         let mut other = PrivateRun::new(mechanism(), &settings(), key(5)).unwrap();
@@ -217,7 +224,10 @@ fn secrets_are_no_part_of_a_state() {
     let sum = take(&mut run);
     let text = serde_json::to_string(&run.state()).unwrap();
     assert!(!text.contains("abab") && !text.contains("171,171"), "{text}");
-    assert!(!text.contains(&format!("{}", sum[0])) && !text.contains(&format!("{}", sum[0] - 0.25)), "{text}");
+    assert!(
+        !text.contains(&format!("{}", sum[0])) && !text.contains(&format!("{}", sum[0] - 0.25)),
+        "{text}"
+    );
 }
 
 #[test]
@@ -241,7 +251,10 @@ fn a_key_file_serves_one_run_which_may_go_on() {
     for settings in [settings(), Settings { clip_norm: 3.0, ..settings() }] {
         let mut second = PrivateRun::new(mechanism(), &settings, load()).unwrap();
         let text = second.admit(0, &batch(0)).unwrap_err().to_string();
-        assert!(text.contains("is already used for the run") && text.contains("a key serves one run"), "{text}");
+        assert!(
+            text.contains("is already used for the run") && text.contains("a key serves one run"),
+            "{text}"
+        );
         let mut sum = vec![0.0f32; 1000];
         assert!(second.privatize(&mut sum).is_err() && sum == vec![0.0; 1000]);
     }
@@ -301,7 +314,10 @@ fn dp_sgd_is_a_run_that_draws_its_samples() {
     let text = new(2).restore(&half.state()).unwrap_err().to_string();
     assert!(text.contains("sampling_fingerprint was"), "{text}");
     let statement = run.statement().to_string();
-    assert!(statement.contains("Poisson sampling") && statement.contains("as secret as the key"), "{statement}");
+    assert!(
+        statement.contains("Poisson sampling") && statement.contains("as secret as the key"),
+        "{statement}"
+    );
     // What only looks like it.
     let shuffled = Sampled { poisson: false, ..sampled };
     let [noise, sampling] = key(3).split(["noise", "sampling"]);
@@ -346,7 +362,13 @@ fn replace_one_takes_twice_the_noise_and_says_so() {
 fn a_statement_says_what_the_run_is() {
     let users = Settings { unit: Unit::User, ..settings() };
     let text = PrivateRun::new(mechanism(), &users, key(1)).unwrap().statement().to_string();
-    for part in ["ε = 4.00000", "one user", "12 steps: 3 epochs with the same batches", "clip norm 1.5", "comes from a seed"] {
+    for part in [
+        "ε = 4.00000",
+        "one user",
+        "12 steps: 3 epochs with the same batches",
+        "clip norm 1.5",
+        "comes from a seed",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let fresh = Key::from_os(Cipher::fastest()).unwrap();

@@ -97,8 +97,9 @@ pub struct Account {
     interval: Option<f64>,
 }
 
+/// Which data sets are neighbouring.
 #[derive(Clone, Copy, ValueEnum)]
-enum Relation {
+pub enum Relation {
     /// The contributions of one unit are set to zero; with Poisson sampling: one unit is added or removed
     ZeroOut,
     /// One unit is replaced by another, which doubles the sensitivity; not with Poisson sampling
@@ -106,7 +107,7 @@ enum Relation {
 }
 
 impl Relation {
-    fn adjacency(self) -> Adjacency {
+    pub fn adjacency(self) -> Adjacency {
         match self {
             Relation::ZeroOut => Adjacency::ZeroOut,
             Relation::ReplaceOne => Adjacency::ReplaceOne,
@@ -114,8 +115,9 @@ impl Relation {
     }
 }
 
+/// What privacy protects.
 #[derive(Clone, Copy, ValueEnum)]
-enum UnitName {
+pub enum UnitName {
     /// One record
     Example,
     /// All records of one person
@@ -123,7 +125,7 @@ enum UnitName {
 }
 
 impl UnitName {
-    fn unit(self) -> Unit {
+    pub fn unit(self) -> Unit {
         match self {
             UnitName::Example => Unit::Example,
             UnitName::User => Unit::User,

@@ -139,6 +139,10 @@ pub struct Train {
     /// Write a line of JSON for every epoch. It contains the training loss, which ε does not cover: do not publish it
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     log: Option<PathBuf>,
+    /// Write a line of JSON for every step: who took part in it, for `antiphon audit`. Keep it as private as the data; that of dp-sgd must
+    /// stay as secret as the key
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    participation_log: Option<PathBuf>,
     /// Draw the accuracy by step: NAME.svg and NAME.png
     #[arg(long, value_name = "NAME", help_heading = "Output")]
     picture: Option<PathBuf>,
@@ -251,7 +255,11 @@ impl Train {
                     resume: self.resume,
                 });
                 let table = !json && jobs.len() * repeats == 1;
-                let logs = Logs { epochs: log.as_mut(), participation: None };
+                let logs = Logs {
+                    epochs: log.as_mut(),
+                    participation: self.participation_log.as_deref(),
+                    replace: self.force,
+                };
                 let mut bar = Bar::new(stop, place.as_ref(), table);
                 finished.push(job.run(&task, seed, place.as_ref(), logs, &mut bar)?);
             }
@@ -327,7 +335,11 @@ impl Train {
             let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
             only(
                 "more than one run",
-                &[("--checkpoints", path(&self.checkpoints)), ("--output", path(&self.output))],
+                &[
+                    ("--checkpoints", path(&self.checkpoints)),
+                    ("--output", path(&self.output)),
+                    ("--participation-log", path(&self.participation_log)),
+                ],
             )?;
         }
         if self.checkpoint_every == Some(0) {
@@ -336,7 +348,7 @@ impl Train {
         if let Some(folder) = self.checkpoints.as_ref().filter(|_| !self.resume) {
             Folder::check_new(folder)?;
         }
-        for path in self.output.iter().chain(&self.log) {
+        for path in self.output.iter().chain(&self.log).chain(&self.participation_log) {
             atomic::check(path, self.replace())?;
         }
         for name in names {

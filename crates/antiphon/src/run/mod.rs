@@ -19,9 +19,13 @@
 //! | `guard` | who may take part in a step |
 //! | `sampling` | Poisson samples |
 //! | `state` | what is kept of a run, and compared |
+//! | `log` | who took part when, as lines of JSON |
+//! | `audit` | what privacy a run really had, from that log |
 
+pub mod audit;
 mod budget;
 pub mod guard;
+pub mod log;
 mod private;
 pub mod sampling;
 mod state;

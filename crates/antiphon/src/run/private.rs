@@ -1,6 +1,7 @@
 //! The run.
 
 use super::guard::{Changes, Guard};
+use super::log::Writer;
 use super::sampling::Samples;
 use super::state::{Identity, State};
 use super::{Budget, Privacy, Unit};
@@ -115,6 +116,7 @@ pub struct PrivateRun {
     /// Who was admitted to the step that is next.
     admitted: Option<Admitted>,
     began: Began,
+    log: Option<Writer>,
 }
 
 /// Who takes part, and what decides about it.
@@ -128,7 +130,7 @@ enum Who {
 }
 
 struct Admitted {
-    units: Vec<usize>,
+    units: Vec<u64>,
     changes: Changes,
 }
 
@@ -253,6 +255,7 @@ impl PrivateRun {
             step: 0,
             admitted: None,
             began: Began::No,
+            log: None,
         })
     }
 
@@ -350,7 +353,8 @@ impl PrivateRun {
         }
         let changes = self.who.check(step, units, self.unit)?;
         self.begin()?;
-        self.admitted = Some(Admitted { units: units.to_vec(), changes });
+        let units = units.iter().map(|unit| *unit as u64).collect();
+        self.admitted = Some(Admitted { units, changes });
         Ok(())
     }
 
@@ -426,21 +430,38 @@ impl PrivateRun {
         Ok(())
     }
 
+    /// Writes from now on who takes part in a step, before its noise is given away: what [`audit`](super::audit) reads. The log must end
+    /// where the run stands.
+    ///
+    /// Who took part is as private as the data, and for Poisson samples as secret as the key.
+    pub fn log_to(&mut self, log: Writer) -> Result<()> {
+        let there = log.last_step().map_or(0, |last| last + 1);
+        if there != self.step {
+            let allowed = format!("one of {}, as the run has taken", counted(self.step, "step"));
+            return Err(Error::argument("the participation log", allowed, counted(there, "step")));
+        }
+        self.log = Some(log);
+        Ok(())
+    }
+
     /// Draws the noise of the step into `row`, and takes the step.
     fn draw(&mut self) -> Result<()> {
         self.check_step(self.step)?;
-        if self.admitted.is_none() {
+        let Some(admitted) = &self.admitted else {
             return Err(Error::Privacy(format!(
                 "step {} has no noise yet: admit those who take part in it first",
                 self.step
             )));
-        }
+        };
         let mut rest = &mut self.row[..];
         for rows in &mut self.rows {
             rows.seek(self.step)?; // an earlier try may have failed halfway
             let (now, later) = rest.split_at_mut(rows.coordinates());
             rows.next_into(now)?;
             rest = later;
+        }
+        if let Some(log) = &mut self.log {
+            log.append(self.step, &admitted.units)?;
         }
         if let Some(admitted) = self.admitted.take() {
             self.who.commit(admitted.changes);

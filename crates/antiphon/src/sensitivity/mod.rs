@@ -16,7 +16,8 @@
 //! | `exact` | one pattern: closed forms, then the elliptope |
 //! | `mixing` | coordinate ascent, cheap and often enough |
 //! | `interior` | the interior point method that settles the rest |
-//! | `source` | checks a matrix, scales it, hands out its blocks, and takes the maximum over patterns |
+//! | `source` | checks a matrix, scales it and hands out its blocks |
+//! | `largest` | the maximum over patterns, without solving those that cannot reach it |
 //! | `bounds` | the paper's upper bounds |
 //! | `brute` | the paper's brute force over signs |
 //! | `min_sep` | minimum separation, where the patterns cannot be listed |
@@ -25,6 +26,7 @@ pub mod bounds;
 pub mod brute;
 pub mod exact;
 mod interior;
+mod largest;
 mod min_sep;
 mod mixing;
 mod source;
@@ -32,6 +34,7 @@ mod source;
 mod testing;
 
 pub use exact::{PatternBounds, pattern_squared};
+pub use largest::{Largest, Listed, largest_of_encoder, largest_of_entries};
 
 use crate::error::{Error, Result};
 use crate::linalg::dense::Matrix;

@@ -1,12 +1,10 @@
 //! Where the blocks X_π come from: a gram matrix that was given, an encoder's columns, or a formula.
 
-use super::exact::{self, PatternBounds};
-use super::{Method, TOLERANCE, min_sep};
+use super::exact::PatternBounds;
+use super::min_sep;
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
 use crate::schema::Schema;
-use rayon::prelude::*;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Largest relative asymmetry of a gram matrix that passes for rounding.
 const ASYMMETRY: f64 = 1e-10;
@@ -94,6 +92,17 @@ impl<'a> Source<'a> {
         Ok(Source { given: Given::Gram(x), scale: root * root, sensitivity_scale: root })
     }
 
+    /// How much rounding in entries of X that were computed from the encoder's columns can change tr(X_π R), where the norms of
+    /// the columns of π add up to `norms`; `None` where blocks are not formed from columns.
+    pub(super) fn product_allowance(&self, norms: f64) -> Option<f64> {
+        match &self.given {
+            // A sum of m products in any order is within m·u·‖c_i‖‖c_j‖ of c_iᵀc_j, so tr(X_π R) is within
+            // m·u·(Σ‖c_i‖)². Here with ε = 2u, since the norms are computed as well.
+            Given::Encoder(c) => Some(c.nrows() as f64 * f64::EPSILON * norms * norms),
+            _ => None,
+        }
+    }
+
     /// X_π of the divided matrix, and how much rounding in it can change tr(X_π R).
     pub(super) fn block(&self, pattern: &[usize]) -> (Matrix, f64) {
         let k = pattern.len();
@@ -101,10 +110,8 @@ impl<'a> Source<'a> {
             Given::Encoder(c) => {
                 let m = c.nrows();
                 let x = dense::gram(&dense::from_fn(m, k, |i, j| c[(i, pattern[j])] / self.scale));
-                // A sum of m products in any order is within m·u·‖c_i‖‖c_j‖ of c_iᵀc_j, so tr(X_π R) is within
-                // m·u·(Σ‖c_i‖)². Here with ε = 2u, since the norms are computed as well.
                 let norms: f64 = (0..k).map(|i| x[(i, i)].sqrt()).sum();
-                (x, m as f64 * f64::EPSILON * norms * norms)
+                (x, self.product_allowance(norms).unwrap_or(0.0))
             }
             Given::Gram(x) => {
                 let mean = |i: usize, j: usize| {
@@ -139,33 +146,11 @@ impl<'a> Source<'a> {
             };
             return widened(bounds, allowance);
         };
-        // The largest lower bound so far: a pattern that cannot reach it need not be solved. An f64 that is not
-        // negative is ordered as its bits are. The result does not depend on who comes first, since
-        // whatever is cut short lies strictly below the final maximum.
-        let floor = AtomicU64::new(0);
-        let worst = |a: PatternBounds, b: PatternBounds| PatternBounds {
-            lower: a.lower.max(b.lower),
-            // f64::max would drop a NaN; a bound that is none must not be lost.
-            upper: if a.upper.is_nan() || b.upper.is_nan() { f64::NAN } else { a.upper.max(b.upper) },
-            method: if b.upper > a.upper { b.method } else { a.method },
-        };
-        let nothing = PatternBounds { lower: 0.0, upper: 0.0, method: Method::NonNegative };
-        patterns
-            .par_iter()
-            .map(|pattern| {
-                let (x, allowance) = self.block(pattern);
-                // The allowance is added afterwards, so the floor must leave room for it.
-                let reached = f64::from_bits(floor.load(Ordering::Relaxed)) - allowance;
-                let bounds = exact::pattern_above(&x, TOLERANCE, reached);
-                let bounds = widened(bounds, allowance);
-                floor.fetch_max(bounds.lower.to_bits(), Ordering::Relaxed);
-                bounds
-            })
-            .reduce(|| nothing, worst)
+        self.largest(patterns.len(), &|number| patterns[number].clone()).0
     }
 }
 
-fn widened(bounds: PatternBounds, by: f64) -> PatternBounds {
+pub(super) fn widened(bounds: PatternBounds, by: f64) -> PatternBounds {
     PatternBounds {
         lower: (bounds.lower - by).max(0.0),
         upper: (bounds.upper + by) * (1.0 + f64::EPSILON),

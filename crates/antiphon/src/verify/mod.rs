@@ -8,7 +8,7 @@
 pub mod definitions;
 mod examined;
 mod implicit;
-mod structured;
+pub(crate) mod structured;
 
 pub use crate::certificate::{LowerBound, lower_bound};
 pub use examined::{Examined, Verified};

@@ -9,7 +9,7 @@ use crate::sensitivity::{self, Sensitivity};
 use crate::workload::Workload;
 
 /// Up to this many steps the matrices are written out.
-const MAX_EXPLICIT_STEPS: usize = 2_000;
+pub(crate) const MAX_EXPLICIT_STEPS: usize = 2_000;
 /// The largest ‖W·C − I‖ that passes for rounding.
 const RESIDUAL: f64 = 1e-8;
 
