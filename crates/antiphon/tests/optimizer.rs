@@ -170,7 +170,7 @@ fn every_step_has_a_closed_form() {
             let workload = momentum(n, beta);
             let a = workload.matrix();
             let closed = (0..n).map(|j| a.col(j).norm_l2()).sum::<f64>().powi(2);
-            let claims = solve(&Schema::every_step(n).unwrap(), &workload, 1e-8).mechanism.claims();
+            let claims = *solve(&Schema::every_step(n).unwrap(), &workload, 1e-8).mechanism.claims();
             // 1e-12: both ends are rounded away from the truth.
             assert!(claims.lower_bound <= closed * (1.0 + 1e-12), "n = {n}: {claims:?} {closed}");
             assert!(claims.loss >= closed * (1.0 - 1e-12), "n = {n}: {claims:?} {closed}");
@@ -184,7 +184,7 @@ fn a_diagonal_workload_under_disjoint_patterns_has_a_closed_form() {
     let d = [1.0, 2.0, 0.5, 3.0, 0.1, 1.5, 4.0];
     let schema = Schema::patterns(7, vec![vec![0, 3, 4], vec![1], vec![2, 5, 6]]).unwrap();
     let a = Matrix::from_fn(7, 7, |i, j| if i == j { d[i] } else { 0.0 });
-    let claims = solve(&schema, &Workload::dense(a).unwrap(), 1e-8).mechanism.claims();
+    let claims = *solve(&schema, &Workload::dense(a).unwrap(), 1e-8).mechanism.claims();
     let closed = 4.1f64.powi(2) + 4.0 + 6.0f64.powi(2);
     assert!((claims.loss / closed - 1.0).abs() < 2e-9, "{claims:?} {closed}");
 }
@@ -227,7 +227,7 @@ fn bounds_never_cross_on_random_problems() {
         let rates = Cooldown { fraction: 0.4, end: 0.1 }.rates(n).unwrap();
         let workload = Workload::training(n, beta, (case % 3 == 0).then_some(rates)).unwrap();
         let gap = [1e-2, 1e-4, 1e-6][case % 3];
-        let dense = solve(&schema, &workload, gap).mechanism.claims();
+        let dense = *solve(&schema, &workload, gap).mechanism.claims();
         if Resolvent::new(&schema, &workload).is_some() {
             let params = Params { gap, implicit: true, ..Params::default() };
             let implicit = optimize(&schema, &workload, &params, &|_| true).unwrap();
@@ -268,7 +268,7 @@ fn no_worse_than_the_other_packages_optimum() {
     for (name, same) in cases {
         let (schema, workload, loss) = foreign(name);
         for gap in [1e-3, 1e-4] {
-            let claims = solve(&schema, &workload, gap).mechanism.claims();
+            let claims = *solve(&schema, &workload, gap).mechanism.claims();
             assert!(claims.loss <= loss * (1.0 + gap), "{name}: {} above {loss}", claims.loss);
             // Its loss is one of a matrix mechanism, so no true bound is above it.
             assert!(claims.lower_bound <= loss, "{name}: {} above {loss}", claims.lower_bound);
