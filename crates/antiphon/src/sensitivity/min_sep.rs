@@ -2,7 +2,7 @@
 //!
 //! There are exponentially many patterns. Where X has no entries at distance b or more, every X_π is diagonal and
 //! the maximum is a chain of diagonal entries: exact, by a dynamic programme. Otherwise two upper bounds, of
-//! which the smaller counts, and the lower bound from those patterns that are likely to be the worst.
+//! which the smaller counts, and a lower bound from bad patterns that a search finds (`search`).
 //!
 //! **Chain of row sums.** tr(X_π R) ≤ Σ_{i∈π} Σ_{j∈π} |X_ij|. For each i the inner sum is at most
 //! w_i = X_ii + the best chain of |X_ij| to the left and to the right with k − 1 others in all, and then
@@ -17,11 +17,14 @@
 //! square root matrix factorization for differentially private model training", 2024). O(n²).
 
 use super::exact::{self, PatternBounds};
-use super::{Bound, Kind, Method, TOLERANCE, bounds};
+use super::{Bound, Kind, Method, TOLERANCE, bounds, search};
 use crate::error::Result;
 use crate::linalg::dense::{self, Matrix};
 use crate::schema::Schema;
 use rayon::prelude::*;
+
+/// How many patterns of the search are solved to full accuracy.
+const FINALISTS: usize = 4;
 
 /// The parts of a minimum-separation schema: (b, k).
 fn parts(schema: &Schema) -> (usize, usize) {
@@ -33,21 +36,31 @@ fn parts(schema: &Schema) -> (usize, usize) {
     }
 }
 
-/// Bounds on the square, and a pattern that maximises Σ √X_ii (which the caller needs to bound the rounding
-/// error of an X that it computed).
-pub(super) fn squared(x: &Matrix, schema: &Schema) -> (PatternBounds, Vec<usize>) {
+/// What is found over all patterns.
+pub(super) struct Found {
+    /// Bounds on the square.
+    pub(super) bounds: PatternBounds,
+    /// A pattern that reaches the lower one; empty where that is zero.
+    pub(super) worst: Vec<usize>,
+    /// A pattern that maximises Σ √X_ii, which bounds the rounding error of an X that the caller computed.
+    pub(super) heaviest: Vec<usize>,
+}
+
+/// Bounds on the square over all patterns, and a pattern that reaches the lower one.
+pub(super) fn squared(x: &Matrix, schema: &Schema) -> Found {
     let (b, k) = parts(schema);
     let norms: Vec<f64> = (0..x.nrows()).map(|i| x[(i, i)].sqrt()).collect();
     let heaviest = best_chain(&norms, b, k).1;
     if is_banded(x, b) {
-        return (banded(x, b, k), heaviest);
+        let (bounds, worst) = banded(x, b, k);
+        return Found { bounds, worst, heaviest };
     }
     let (rows, chain) = chain_of_row_sums(x, b, k);
     let majorant = monotone_majorant(x, b, k);
     let (upper, method) =
         if majorant <= rows { (majorant, Method::MonotoneMajorant) } else { (rows, Method::ChainOfRowSums) };
-    let lower = likely_patterns(x, schema, [chain, heaviest.clone()]);
-    (PatternBounds { lower, upper, method }, heaviest)
+    let (lower, worst) = from_below(x, schema, vec![chain, heaviest.clone()]);
+    Found { bounds: PatternBounds { lower, upper, method }, worst, heaviest }
 }
 
 /// Every method, on the squares.
@@ -56,12 +69,12 @@ pub(super) fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
     let bound = |method, kind, value| Bound { value, kind, method };
     let mut found = Vec::new();
     if is_banded(x, b) {
-        let value = banded(x, b, k).upper;
+        let value = banded(x, b, k).0.upper;
         found.push(bound(Method::BandedDynamicProgram, Kind::Exact, value));
     }
     let (rows, chain) = chain_of_row_sums(x, b, k);
     let majorant = monotone_majorant(x, b, k);
-    let lower = likely_patterns(x, schema, [chain]);
+    let (lower, _) = from_below(x, schema, vec![chain]);
     found.push(bound(Method::Elliptope, Kind::LowerBound, lower));
     found.push(bound(Method::ChainOfRowSums, Kind::UpperBound, rows));
     found.push(bound(Method::MonotoneMajorant, Kind::UpperBound, majorant));
@@ -75,16 +88,17 @@ fn is_banded(x: &Matrix, b: usize) -> bool {
     (0..n).all(|j| (j + b..n).all(|i| x[(i, j)] == 0.0))
 }
 
-/// Exact for a banded X: the best chain of diagonal entries.
-fn banded(x: &Matrix, b: usize, k: usize) -> PatternBounds {
+/// Exact for a banded X: the best chain of diagonal entries, and that chain.
+fn banded(x: &Matrix, b: usize, k: usize) -> (PatternBounds, Vec<usize>) {
     let diagonal: Vec<f64> = (0..x.nrows()).map(|i| x[(i, i)]).collect();
-    let (value, _) = best_chain(&diagonal, b, k);
+    let (value, chain) = best_chain(&diagonal, b, k);
     let rounding = rounding(k);
-    PatternBounds {
+    let bounds = PatternBounds {
         lower: value * (1.0 - rounding),
         upper: value * (1.0 + rounding),
         method: Method::BandedDynamicProgram,
-    }
+    };
+    (bounds, chain)
 }
 
 /// Sums of at most k terms, nested at most twice, all non-negative: 2k·u, with room to spare.
@@ -176,16 +190,27 @@ fn monotone_majorant(x: &Matrix, b: usize, k: usize) -> f64 {
     sum * (1.0 + rounding(k))
 }
 
-/// The largest lower bound among the fixed-order patterns r, r + b, r + 2b, … and those given.
-fn likely_patterns<const N: usize>(x: &Matrix, schema: &Schema, given: [Vec<usize>; N]) -> f64 {
+/// The largest lower bound among the patterns that the search finds and the fixed-order patterns r, r + b, r + 2b, …,
+/// and the pattern that reaches it. The search also begins at the patterns that are given.
+fn from_below(x: &Matrix, schema: &Schema, given: Vec<Vec<usize>>) -> (f64, Vec<usize>) {
     let (b, k) = parts(schema);
+    let given = given.into_iter().filter(|chain| !chain.is_empty()).collect();
+    let found = search::worst(x, b, k, given, FINALISTS);
+    let (lower, worst) = worst_of(x, found, 0.0);
+    // Many fixed-order patterns are as bad as each other in the mechanisms made for them, so that the search could end
+    // below the best of them by a little. Those that cannot reach what is found are left early.
     let fixed = Schema::FixedOrder { steps: x.nrows(), steps_per_epoch: b, max_participations: k };
-    let mut patterns = fixed.listed().unwrap_or_default();
-    patterns.extend(given.into_iter().filter(|chain| !chain.is_empty()));
-    patterns
-        .par_iter()
-        .map(|pattern| exact::pattern_above(&dense::principal(x, pattern), TOLERANCE, 0.0).lower)
-        .reduce(|| 0.0, f64::max)
+    let (other, pattern) = worst_of(x, fixed.listed().unwrap_or_default(), lower);
+    if other > lower { (other, pattern) } else { (lower, worst) }
+}
+
+/// The largest proven lower bound among these patterns, and the first pattern that reaches it. Patterns that cannot
+/// reach `floor` need not be solved.
+fn worst_of(x: &Matrix, patterns: Vec<Vec<usize>>, floor: f64) -> (f64, Vec<usize>) {
+    let lower = |pattern: &Vec<usize>| exact::pattern_above(&dense::principal(x, pattern), TOLERANCE, floor).lower;
+    let values: Vec<f64> = patterns.par_iter().map(lower).collect();
+    let worse = |a: (f64, Vec<usize>), b: (f64, Vec<usize>)| if b.0 > a.0 { b } else { a };
+    values.into_iter().zip(patterns).fold((0.0, Vec::new()), worse)
 }
 
 #[cfg(test)]
@@ -240,7 +265,7 @@ mod tests {
             for rows in [3, n] {
                 let x = random_gram(&mut noise, rows, n);
                 let (low, high) = enumerated(&x, b, k);
-                let (found, _) = squared(&x, &schema);
+                let found = squared(&x, &schema).bounds;
                 assert!(found.lower <= high && low <= found.upper, "{n} {b} {k}: {found:?} {low}");
                 assert!(low <= chain_of_row_sums(&x, b, k).0);
                 assert!(low <= monotone_majorant(&x, b, k));

@@ -27,6 +27,8 @@ pub mod exact;
 mod interior;
 mod min_sep;
 mod mixing;
+mod progressions;
+mod search;
 mod source;
 #[cfg(test)]
 mod testing;

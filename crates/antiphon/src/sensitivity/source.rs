@@ -129,15 +129,15 @@ impl<'a> Source<'a> {
     /// Bounds on the square, for the divided matrix.
     pub(super) fn squared(&self, schema: &Schema) -> PatternBounds {
         let Some(patterns) = schema.listed() else {
-            let (bounds, chain) = min_sep::squared(&self.full_gram(schema.steps()), schema);
+            let found = min_sep::squared(&self.full_gram(schema.steps()), schema);
             let allowance = match &self.given {
                 // The heaviest pattern need not be the longest.
                 Given::Entries(entries) => {
                     entries.error / self.scale * (schema.max_participations() as f64).powi(2)
                 }
-                _ => self.block(&chain).1,
+                _ => self.block(&found.heaviest).1,
             };
-            return widened(bounds, allowance);
+            return widened(found.bounds, allowance);
         };
         // The largest lower bound so far: a pattern that cannot reach it need not be solved. An f64 that is not
         // negative is ordered as its bits are. The result does not depend on who comes first, since
