@@ -276,6 +276,47 @@ mod tests {
     }
 
     #[test]
+    fn the_search_nearly_always_finds_the_worst_pattern() {
+        let mut noise = Noise(14);
+        let (mut found_it, mut fixed_is_it, mut count) = (0, 0, 0);
+        for (n, b, k) in [(12, 1, 4), (16, 3, 5), (20, 5, 4), (30, 6, 4), (26, 4, 6)] {
+            let schema = Schema::min_separation(n, b, k).unwrap();
+            for number in 0..24 {
+                let x = match number % 6 {
+                    // Few directions, so that vectors matter; many; and smooth columns, as those of mechanisms are.
+                    0 => random_gram(&mut noise, 2, n),
+                    1 => random_gram(&mut noise, 4, n),
+                    2 => random_gram(&mut noise, n, n),
+                    _ => smooth_gram(&mut noise, n),
+                };
+                let (low, high) = enumerated(&x, b, k);
+                let found = squared(&x, &schema);
+                assert!(found.bounds.lower <= high, "{n} {b} {k}: {:?} {high}", found.bounds);
+                assert!(found.bounds.lower > 0.97 * low, "{n} {b} {k}: {:?} {low}", found.bounds);
+                let again = exact::pattern_above(&dense::principal(&x, &found.worst), TOLERANCE, 0.0);
+                assert_eq!(again.lower, found.bounds.lower);
+                let fixed = Schema::FixedOrder { steps: n, steps_per_epoch: b, max_participations: k };
+                let same = |value: f64| usize::from(value > low * (1.0 - 1e-8));
+                fixed_is_it += same(worst_of(&x, fixed.listed().unwrap(), 0.0).0);
+                found_it += same(found.bounds.lower);
+                count += 1;
+            }
+        }
+        println!("the worst of all patterns: found {found_it} of {count} times, of fixed order {fixed_is_it} times");
+        assert!(100 * found_it >= 97 * count, "{found_it} of {count}");
+        assert!(4 * fixed_is_it < count, "{fixed_is_it} of {count}: the matrices are too easy");
+    }
+
+    /// CᵀC for a C whose columns are moving sums of noise with changing signs: nearby steps resemble each other.
+    fn smooth_gram(noise: &mut Noise, n: usize) -> Matrix {
+        let rough = random_matrix(noise, n, n + 4);
+        let (lag, pull) = (noise.between(2, 7), noise.normal());
+        let entry = |i: usize, j: usize| (0..4).map(|d| rough[(i, j + d)]).sum::<f64>();
+        let decay = |i: usize, j: usize| pull * (((i + n - j) % lag) as f64 - 1.0);
+        dense::gram(&dense::from_fn(n, n, |i, j| entry(i, j) + decay(i, j)))
+    }
+
+    #[test]
     fn falling_toeplitz_encoders_are_exact() {
         for (n, b, k) in schemas() {
             let schema = Schema::min_separation(n, b, k).unwrap();

@@ -126,8 +126,9 @@ impl<'a> Source<'a> {
         self.block(&all).0
     }
 
-    /// Bounds on the square, for the divided matrix.
-    pub(super) fn squared(&self, schema: &Schema) -> PatternBounds {
+    /// Bounds on the square, for the divided matrix, and a pattern that reaches the lower one (any pattern, or none,
+    /// where that is zero).
+    pub(super) fn squared(&self, schema: &Schema) -> (PatternBounds, Vec<usize>) {
         let Some(patterns) = schema.listed() else {
             let found = min_sep::squared(&self.full_gram(schema.steps()), schema);
             let allowance = match &self.given {
@@ -137,32 +138,41 @@ impl<'a> Source<'a> {
                 }
                 _ => self.block(&found.heaviest).1,
             };
-            return widened(found.bounds, allowance);
+            return (widened(found.bounds, allowance), found.worst);
         };
         // The largest lower bound so far: a pattern that cannot reach it need not be solved. An f64 that is not
         // negative is ordered as its bits are. The result does not depend on who comes first, since
         // whatever is cut short lies strictly below the final maximum.
         let floor = AtomicU64::new(0);
-        let worst = |a: PatternBounds, b: PatternBounds| PatternBounds {
-            lower: a.lower.max(b.lower),
-            // f64::max would drop a NaN; a bound that is none must not be lost.
-            upper: if a.upper.is_nan() || b.upper.is_nan() { f64::NAN } else { a.upper.max(b.upper) },
-            method: if b.upper > a.upper { b.method } else { a.method },
-        };
         let nothing = PatternBounds { lower: 0.0, upper: 0.0, method: Method::NonNegative };
-        patterns
+        let (bounds, which) = patterns
             .par_iter()
-            .map(|pattern| {
+            .enumerate()
+            .map(|(which, pattern)| {
                 let (x, allowance) = self.block(pattern);
                 // The allowance is added afterwards, so the floor must leave room for it.
                 let reached = f64::from_bits(floor.load(Ordering::Relaxed)) - allowance;
                 let bounds = exact::pattern_above(&x, TOLERANCE, reached);
                 let bounds = widened(bounds, allowance);
                 floor.fetch_max(bounds.lower.to_bits(), Ordering::Relaxed);
-                bounds
+                (bounds, which)
             })
-            .reduce(|| nothing, worst)
+            .reduce(|| (nothing, 0), worse);
+        (bounds, patterns.get(which).cloned().unwrap_or_default())
     }
+}
+
+/// The larger one of two bounds at either end, and which pattern reaches the lower end: the first of those that do.
+fn worse(a: (PatternBounds, usize), b: (PatternBounds, usize)) -> (PatternBounds, usize) {
+    let which = if b.0.lower > a.0.lower { b.1 } else { a.1 };
+    let (a, b) = (a.0, b.0);
+    let bounds = PatternBounds {
+        lower: a.lower.max(b.lower),
+        // f64::max would drop a NaN; a bound that is none must not be lost.
+        upper: if a.upper.is_nan() || b.upper.is_nan() { f64::NAN } else { a.upper.max(b.upper) },
+        method: if b.upper > a.upper { b.method } else { a.method },
+    };
+    (bounds, which)
 }
 
 fn widened(bounds: PatternBounds, by: f64) -> PatternBounds {
