@@ -1,73 +1,32 @@
-//! Arithmetic progressions r, r + s, r + 2s, … of every stride s ≥ b, as beginnings of the search for bad patterns.
+//! Arithmetic progressions r, r + s, r + 2s, … of every stride s from b on, as beginnings of the search for bad patterns.
 //!
 //! A loader that does not keep a fixed order returns an example after more than b steps as easily as after b, so
 //! strides above b matter as much as b itself. Each progression gets two scores: Σ|X_ij|, which no contribution
-//! exceeds, and the larger one of Σ X_ij and Σ ±X_ij with alternating signs, which two contributions reach. Moving a
-//! progression by one stride removes its first step and adds one behind its last, so a score costs O(k) and all of
-//! them together O(n² log k).
+//! exceeds, and the larger one of Σ X_ij and Σ ±X_ij with alternating signs, which two contributions reach.
+//!
+//! Strides end where progressions have fewer than k steps and room for another step between any two: with that step
+//! they reach no less. Of many first steps some are tried, evenly spaced, since the search moves whole patterns
+//! afterwards. All scores together cost O(n²).
 
 use crate::linalg::dense::Matrix;
 use rayon::prelude::*;
 
-/// One progression: first step, stride, number of steps.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Progression {
-    first: usize,
-    stride: usize,
-    count: usize,
-}
-
-impl Progression {
-    fn pattern(self) -> Vec<usize> {
-        (0..self.count).map(|i| self.first + i * self.stride).collect()
-    }
-}
-
-/// The sums over one progression: of absolute values, as they are, and with alternating signs.
-#[derive(Debug, Clone, Copy, Default)]
-struct Sums {
-    absolute: f64,
-    plain: f64,
-    alternating: f64,
-}
-
-impl Sums {
-    /// Adds `sign` times all entries that `step` has with itself and with `others`, nearest first.
-    fn change(&mut self, x: &Matrix, sign: f64, step: usize, others: impl Iterator<Item = usize>) {
-        let mut sums = Sums::default();
-        let mut alternating = -1.0;
-        for other in others {
-            let entry = x[(other, step)];
-            sums.absolute += entry.abs();
-            sums.plain += entry;
-            sums.alternating += alternating * entry;
-            alternating = -alternating;
-        }
-        let own = x[(step, step)];
-        self.absolute += sign * (own + 2.0 * sums.absolute);
-        self.plain += sign * (own + 2.0 * sums.plain);
-        self.alternating += sign * (own + 2.0 * sums.alternating);
-    }
-
-    fn scores(self) -> [f64; 2] {
-        [self.absolute, self.plain.max(self.alternating)]
-    }
-}
+/// Most first steps that are tried for one stride.
+const FIRSTS: usize = 64;
 
 /// At most `most` patterns: for either score the strides with the best progressions, one progression per stride.
 pub(super) fn best(x: &Matrix, b: usize, k: usize, most: usize) -> Vec<Vec<usize>> {
-    // Single steps have no stride, so one stride lists them all.
-    let strides = if k == 1 { b..b + 1 } else { b..x.nrows().max(b + 1) };
+    let longest = (x.nrows() - 1).checked_div(k - 1).unwrap_or(b);
+    let strides = b..=longest.max(2 * b - 1).min(x.nrows());
     let champions: Vec<_> = strides.into_par_iter().map(|stride| champions(x, stride, k)).collect();
     let mut found: Vec<Vec<usize>> = Vec::new();
     for score in 0..2 {
-        let mut ranked: Vec<(f64, Progression)> = champions.iter().map(|pair| pair[score]).collect();
+        let mut ranked: Vec<&(f64, Vec<usize>)> = champions.iter().map(|pair| &pair[score]).collect();
         // Stable, so that equal scores stay in the order of their strides.
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-        for (_, progression) in ranked.into_iter().take(most.div_ceil(2)) {
-            let pattern = progression.pattern();
-            if !found.contains(&pattern) {
-                found.push(pattern);
+        for (_, pattern) in ranked.into_iter().take(most.div_ceil(2)) {
+            if !found.contains(pattern) {
+                found.push(pattern.clone());
             }
         }
     }
@@ -75,80 +34,109 @@ pub(super) fn best(x: &Matrix, b: usize, k: usize, most: usize) -> Vec<Vec<usize
     found
 }
 
-/// The best progression of one stride, by either score, among those that cannot be made longer.
-fn champions(x: &Matrix, stride: usize, k: usize) -> [(f64, Progression); 2] {
-    let n = x.nrows();
-    let mut best = [(f64::NEG_INFINITY, Progression { first: 0, stride, count: 1 }); 2];
-    for residue in 0..stride.min(n) {
-        let mut sums = Sums::default();
-        let mut first = residue;
-        for step in (residue..n).step_by(stride) {
-            let mut count = (step - first) / stride;
-            if count == k {
-                // Before a step is added, the first one goes.
-                let others = (1..k).map(|i| first + i * stride);
-                sums.change(x, -1.0, first, others);
-                first += stride;
-                count -= 1;
-            }
-            sums.change(x, 1.0, step, (1..=count).map(|i| step - i * stride));
-            count += 1;
-            if count == k || step + stride >= n {
-                for (best, score) in best.iter_mut().zip(sums.scores()) {
-                    if score > best.0 {
-                        *best = (score, Progression { first, stride, count });
-                    }
-                }
+/// The best progression of one stride, by either score.
+fn champions(x: &Matrix, stride: usize, k: usize) -> [(f64, Vec<usize>); 2] {
+    let mut best = [const { (f64::NEG_INFINITY, Vec::new()) }; 2];
+    for pattern in progressions(x.nrows(), stride, k) {
+        for (best, score) in best.iter_mut().zip(scores(x, &pattern)) {
+            if score > best.0 {
+                *best = (score, pattern.clone());
             }
         }
     }
     best
 }
 
+/// Progressions of one stride that cannot be made longer: all of them, or some where they are many.
+fn progressions(n: usize, stride: usize, k: usize) -> impl Iterator<Item = Vec<usize>> {
+    // From 0 to where k steps just fit; a first step before one stride cannot be extended to the left in any case.
+    let firsts = n.saturating_sub((k - 1) * stride).max(stride.min(n));
+    // A score costs O(count²), so n / count of them cost as much as a row of X for every step.
+    let count = n.div_ceil(stride).min(k);
+    let tried = firsts.min(FIRSTS).min((n / count).max(4));
+    (0..tried).map(move |i| (i * firsts / tried..n).step_by(stride).take(k).collect())
+}
+
+/// Σ|X_ij|, and the larger one of Σ X_ij and Σ (−1)^(i−j) X_ij.
+fn scores(x: &Matrix, pattern: &[usize]) -> [f64; 2] {
+    let mut own = 0.0;
+    // Sums over pairs: absolute values, entries at even distances in the pattern, at odd ones.
+    let (mut absolute, mut parity) = (0.0, [0.0; 2]);
+    for (i, step) in pattern.iter().enumerate() {
+        let column = x.col_as_slice(*step);
+        own += column[*step];
+        for (j, other) in pattern[..i].iter().enumerate() {
+            absolute += column[*other].abs();
+            parity[(i - j) % 2] += column[*other];
+        }
+    }
+    [own + 2.0 * absolute, own + 2.0 * (parity[0] + parity[1].abs())]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::linalg::dense;
+    use crate::sensitivity::bounds;
     use crate::sensitivity::testing::{Noise, random_gram};
 
     #[test]
-    fn the_champions_are_those_of_plain_sums() {
-        let mut noise = Noise(51);
-        for (n, stride, k) in [(1, 1, 1), (12, 1, 4), (13, 3, 3), (14, 4, 9), (15, 7, 2), (9, 8, 2), (9, 2, 1)] {
-            let x = random_gram(&mut noise, n, n);
-            let found = champions(&x, stride, k);
-            let mut expected = [f64::NEG_INFINITY; 2];
-            for first in 0..n {
-                let pattern: Vec<usize> = (first..n).step_by(stride).take(k).collect();
-                let block = dense::principal(&x, &pattern);
-                let sum = |f: &dyn Fn(usize, usize) -> f64| -> f64 {
-                    let c = pattern.len();
-                    (0..c * c).map(|p| f(p / c, p % c)).sum()
-                };
-                let sign = |i: usize, j: usize| if (i + j) % 2 == 0 { 1.0 } else { -1.0 };
-                let plain = sum(&|i, j| block[(i, j)]).max(sum(&|i, j| sign(i, j) * block[(i, j)]));
-                expected[0] = expected[0].max(sum(&|i, j| block[(i, j)].abs()));
-                // Adding a step can lower a signed sum; only progressions that cannot be made longer count.
-                if pattern.len() == k || first < stride {
-                    expected[1] = expected[1].max(plain);
-                }
-            }
-            for (found, expected) in found.iter().zip(expected) {
-                assert!((found.0 / expected - 1.0).abs() < 1e-12, "{n} {stride} {k}: {found:?} {expected}");
-            }
-        }
+    fn the_scores_are_what_they_say() {
+        let x = random_gram(&mut Noise(51), 9, 9);
+        let pattern = [1, 3, 4, 8];
+        let [absolute, signed] = scores(&x, &pattern);
+        let block = dense::principal(&x, &pattern);
+        assert!((absolute - bounds::absolute_sums(&block)).abs() < 1e-12);
+        let with = |signs: [f64; 4]| -> f64 {
+            (0..16).map(|p| (p / 4, p % 4)).map(|(i, j)| signs[i] * block[(i, j)] * signs[j]).sum()
+        };
+        assert!((signed - with([1.0; 4]).max(with([1.0, -1.0, 1.0, -1.0]))).abs() < 1e-12);
     }
 
     #[test]
-    fn every_progression_is_allowed_and_none_comes_twice() {
-        let mut noise = Noise(52);
-        for (n, b, k) in [(1, 1, 1), (20, 3, 4), (20, 1, 20), (17, 5, 2), (6, 2, 1)] {
-            let found = best(&random_gram(&mut noise, n, n), b, k, 10);
-            assert!(!found.is_empty() && found.len() <= 10);
-            for (i, pattern) in found.iter().enumerate() {
-                assert!(pattern.len() <= k && pattern.windows(2).all(|pair| pair[1] - pair[0] >= b));
-                assert!(pattern.iter().all(|step| *step < n) && !found[..i].contains(pattern));
+    fn no_progression_could_be_longer() {
+        for (n, stride, k) in
+            [(1, 1, 1), (12, 1, 4), (13, 3, 3), (14, 4, 9), (15, 7, 2), (9, 9, 2), (400, 2, 7)]
+        {
+            let found: Vec<Vec<usize>> = progressions(n, stride, k).collect();
+            assert!(found.len() <= FIRSTS && found[0][0] == 0);
+            for pattern in &found {
+                let (first, last) = (pattern[0], pattern[pattern.len() - 1]);
+                assert!(
+                    pattern.len() == k || (first < stride && last + stride >= n),
+                    "{n} {stride} {k}: {pattern:?}"
+                );
+                assert!(last < n && pattern.windows(2).all(|pair| pair[1] - pair[0] == stride));
             }
         }
+        // Five first steps, all tried; and of fourteen, five.
+        let firsts = |n, stride, k| progressions(n, stride, k).map(|pattern| pattern[0]).collect::<Vec<_>>();
+        assert_eq!(firsts(20, 5, 4), [0, 1, 2, 3, 4]);
+        assert_eq!(firsts(20, 2, 4), [0, 2, 5, 8, 11]);
+    }
+
+    #[test]
+    fn every_stride_that_matters_is_looked_at() {
+        // Entries at one distance only: the progression of that stride is the best, whichever it is.
+        for (n, b, k, strides) in
+            [(30, 3, 5, 3..=7), (30, 6, 5, 6..=11), (9, 8, 2, 8..=8), (40, 1, 3, 1..=19)]
+        {
+            for stride in strides {
+                let x = dense::from_fn(n, n, |i, j| match i.abs_diff(j) {
+                    0 => 1.0,
+                    distance => f64::from(distance == stride),
+                });
+                let found = best(&x, b, k, 6);
+                assert!(found.len() <= 6 && found.contains(&(0..n).step_by(stride).take(k).collect()));
+                for (i, pattern) in found.iter().enumerate() {
+                    assert!(
+                        pattern.windows(2).all(|pair| pair[1] - pair[0] >= b)
+                            && !found[..i].contains(pattern)
+                    );
+                }
+            }
+        }
+        // Single steps have no stride.
+        assert!(best(&dense::identity(5), 2, 1, 4).iter().all(|pattern| pattern.len() == 1));
     }
 }

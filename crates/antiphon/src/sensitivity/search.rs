@@ -12,7 +12,8 @@
 //! - `slid` moves all steps from one on by the same distance: among steps that are all b apart, none can move alone;
 //! - `grow` adds steps as long as there is room.
 //!
-//! Beginnings are the best arithmetic progressions, the patterns of the caller, and patterns grown from one step.
+//! Beginnings are the best arithmetic progressions, the patterns of the caller, and patterns grown from one step. All
+//! of them are followed a little, the better ones farther.
 //! The values here rank patterns; a bound is claimed only after [`exact::pattern_above`](super::exact) has
 //! evaluated the pattern. Nothing is random and every beginning is followed alone, so the number of threads
 //! changes nothing.
@@ -20,17 +21,18 @@
 use super::progressions;
 use crate::linalg::dense::Matrix;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Components of a vector. It takes √(2k) to exclude false maxima, but four rank patterns well and fill a register.
 const DIMENSION: usize = 4;
-/// Most rounds from one beginning; few need more than ten.
-const ROUNDS: usize = 24;
+/// Rounds from each beginning that is left. Before each of these numbers, the worse half of the beginnings is dropped.
+const ROUNDS: [usize; 3] = [1, 2, 24];
 /// Sweeps over the vectors after a change of the pattern.
 const SWEEPS: usize = 3;
 /// An improvement by less does not count.
 const LEAST_GAIN: f64 = 1e-9;
 /// Beginnings × steps, about: it keeps the search cheap beside the upper bound, which takes O(n²k).
-const EFFORT: usize = 48_000;
+const EFFORT: usize = 64_000;
 
 type Vector = [f64; DIMENSION];
 
@@ -49,22 +51,31 @@ fn add(sum: &mut Vector, factor: f64, v: &Vector) {
 /// The worst patterns found, worst first: at most `most`, without repetitions.
 pub(super) fn worst(x: &Matrix, b: usize, k: usize, given: Vec<Vec<usize>>, most: usize) -> Vec<Vec<usize>> {
     let n = x.nrows();
-    let beginnings = (EFFORT / n.max(1)).clamp(24, 480);
+    let beginnings = (EFFORT / n.max(1)).clamp(32, 640);
     let mut starts = given;
     starts.extend(progressions::best(x, b, k, beginnings / 2));
     let seeds = (beginnings / 2).min(n);
     starts.extend((0..seeds).map(|i| vec![i * n / seeds]));
-    let mut found: Vec<Climb> =
-        starts.into_par_iter().map(|start| Climb::new(x, b, k, start).to_the_top()).collect();
+    let mut climbs: Vec<Climb> = starts.into_par_iter().map(|start| Climb::new(x, b, k, start)).collect();
+    for rounds in ROUNDS {
+        let half = climbs.len().div_ceil(2);
+        climbs = best_of(climbs, half.max(most));
+        climbs.par_iter_mut().for_each(|climb| climb.climb(rounds));
+    }
+    best_of(climbs, most).into_iter().map(|climb| climb.pattern).collect()
+}
+
+/// The climbs with the largest values, largest first and no pattern twice.
+fn best_of(mut climbs: Vec<Climb<'_>>, most: usize) -> Vec<Climb<'_>> {
     // Stable: equal values keep the order of their beginnings.
-    found.sort_by(|a, b| b.value.total_cmp(&a.value));
-    let mut patterns: Vec<Vec<usize>> = Vec::new();
-    for climb in found {
-        if patterns.len() < most && !patterns.contains(&climb.pattern) {
-            patterns.push(climb.pattern);
+    climbs.sort_by(|a, b| b.value.total_cmp(&a.value));
+    let mut best: Vec<Climb> = Vec::new();
+    for climb in climbs {
+        if best.len() < most && !best.iter().any(|other| other.pattern == climb.pattern) {
+            best.push(climb);
         }
     }
-    patterns
+    best
 }
 
 /// A pattern with a vector for each of its steps.
@@ -83,25 +94,29 @@ impl<'a> Climb<'a> {
         let vectors = (0..pattern.len()).map(first_vector).collect();
         let mut climb = Climb { x, b, k, pattern, vectors, value: 0.0 };
         climb.settle();
+        climb.grow();
         climb
     }
 
-    fn to_the_top(mut self) -> Self {
-        self.grow();
-        for _ in 0..ROUNDS {
+    /// All moves in turn, until none of them helps.
+    fn climb(&mut self, rounds: usize) {
+        for _ in 0..rounds {
             let before = self.value;
             self.relocate();
-            for moved in [self.rearranged(), self.slid()].into_iter().flatten() {
-                if moved.value > self.value {
-                    self = moved;
-                }
-            }
+            self.take(self.rearranged());
+            self.take(self.slid());
             self.grow();
             if self.value <= before * (1.0 + LEAST_GAIN) {
                 break;
             }
         }
-        self
+    }
+
+    /// Takes the place of another climb, if that is better.
+    fn take(&mut self, other: Option<Self>) {
+        if let Some(other) = other.filter(|other| other.value > self.value) {
+            *self = other;
+        }
     }
 
     /// Σ_j X_tj g_j over the steps of the pattern, without the one at place `but`.
@@ -120,14 +135,15 @@ impl<'a> Climb<'a> {
     fn pulls(&self) -> Vec<Vector> {
         let mut pulls = vec![[0.0; DIMENSION]; self.x.nrows()];
         for (step, g) in self.pattern.iter().zip(&self.vectors) {
-            self.spread(&mut pulls, *step, 1.0, g);
+            self.spread(&mut pulls, *step, g);
         }
         pulls
     }
 
-    fn spread(&self, pulls: &mut [Vector], step: usize, sign: f64, g: &Vector) {
+    /// Adds what a step with the vector g pulls.
+    fn spread(&self, pulls: &mut [Vector], step: usize, g: &Vector) {
         for (pull, entry) in pulls.iter_mut().zip(self.x.col_as_slice(step)) {
-            add(pull, sign * entry, g);
+            add(pull, *entry, g);
         }
     }
 
@@ -151,29 +167,10 @@ impl<'a> Climb<'a> {
         self.x[(t, t)] + 2.0 * norm(pull)
     }
 
-    /// The best step that has room beside the pattern, and its place in it.
-    fn best_room(&self, pulls: &[Vector]) -> Option<(usize, usize)> {
-        let (n, b) = (self.x.nrows(), self.b);
-        let mut best = None;
-        let mut most = f64::NEG_INFINITY;
-        for place in 0..=self.pattern.len() {
-            let from = if place == 0 { 0 } else { self.pattern[place - 1] + b };
-            let to = self.pattern.get(place).map_or(n, |next| (next + 1).saturating_sub(b));
-            for t in from..to {
-                let gain = self.gain(t, &pulls[t]);
-                if gain > most {
-                    (best, most) = (Some((place, t)), gain);
-                }
-            }
-        }
-        best
-    }
-
-    fn insert(&mut self, pulls: &mut [Vector], place: usize, t: usize, otherwise: Vector) {
-        let g = direction(&pulls[t]).unwrap_or(otherwise);
-        self.spread(pulls, t, 1.0, &g);
-        self.pattern.insert(place, t);
-        self.vectors.insert(place, g);
+    /// The steps at which one can be added between place − 1 and place `next` of the pattern.
+    fn room(&self, place: usize, next: usize) -> Range<usize> {
+        let from = if place == 0 { 0 } else { self.pattern[place - 1] + self.b };
+        from..self.pattern.get(next).map_or(self.x.nrows(), |step| (step + 1).saturating_sub(self.b))
     }
 
     fn grow(&mut self) {
@@ -182,10 +179,15 @@ impl<'a> Climb<'a> {
             return;
         }
         let mut pulls = self.pulls();
-        while self.pattern.len() < self.k
-            && let Some((place, t)) = self.best_room(&pulls)
-        {
-            self.insert(&mut pulls, place, t, first_vector(self.pattern.len()));
+        while self.pattern.len() < self.k {
+            let rooms =
+                (0..=self.pattern.len()).flat_map(|place| self.room(place, place).map(move |t| (place, t)));
+            let gains = rooms.map(|(place, t)| (self.gain(t, &pulls[t]), place, t));
+            let Some((_, place, t)) = gains.reduce(|a, b| if b.0 > a.0 { b } else { a }) else { break };
+            let g = direction(&pulls[t]).unwrap_or(first_vector(self.pattern.len()));
+            self.spread(&mut pulls, t, &g);
+            self.pattern.insert(place, t);
+            self.vectors.insert(place, g);
         }
         if self.pattern.len() > before {
             self.settle();
@@ -195,43 +197,62 @@ impl<'a> Climb<'a> {
     fn relocate(&mut self) {
         let mut pulls = self.pulls();
         for i in 0..self.pattern.len() {
-            // The step at place i may come back at another place; whoever is at place i next is as good a choice.
-            let i = i.min(self.pattern.len() - 1);
-            let (step, g) = (self.pattern.remove(i), self.vectors.remove(i));
-            self.spread(&mut pulls, step, -1.0, &g);
-            let (place, t) = match self.best_room(&pulls) {
-                Some((place, t)) if self.gain(t, &pulls[t]) > self.gain(step, &pulls[step]) => (place, t),
-                _ => (i, step),
+            let (step, g) = (self.pattern[i], self.vectors[i]);
+            let column = self.x.col_as_slice(step);
+            let without = |t: usize| {
+                let mut pull = pulls[t];
+                add(&mut pull, -column[t], &g);
+                pull
             };
-            self.insert(&mut pulls, place, t, g);
+            // Between its neighbours, or anywhere else: the step may come back at another place of the pattern.
+            let apart = (0..=self.pattern.len()).filter(|place| *place != i && *place != i + 1);
+            let rooms = apart.flat_map(|place| self.room(place, place).map(move |t| (place, t)));
+            let rooms = self.room(i, i + 1).map(|t| (i, t)).chain(rooms);
+            let stay = (self.gain(step, &without(step)), i, step);
+            let gains = rooms.map(|(place, t)| (self.gain(t, &without(t)), place, t));
+            let (_, place, t) = gains.fold(stay, |a, b| if b.0 > a.0 { b } else { a });
+            if t == step {
+                continue;
+            }
+            let new = direction(&without(t)).unwrap_or(g);
+            self.spread(&mut pulls, step, &g.map(|x| -x));
+            self.spread(&mut pulls, t, &new);
+            self.pattern.remove(i);
+            self.vectors.remove(i);
+            let place = if place > i { place - 1 } else { place };
+            self.pattern.insert(place, t);
+            self.vectors.insert(place, new);
         }
         self.settle();
     }
 
     /// All steps at the places that are best for each if the others stay, at distances of at least b.
     fn rearranged(&self) -> Option<Self> {
-        let (n, b, length) = (self.x.nrows(), self.b, self.pattern.len());
+        let (b, length) = (self.b, self.pattern.len());
         let pulls = self.pulls();
-        // best[l·n + t]: the first l + 1 steps, the last of them at t or before.
-        let mut best = vec![f64::NEG_INFINITY; length * n];
+        // Step l of a pattern is at l·b + u with u below this width, and u never falls from one step to the next.
+        let width = self.x.nrows() - (length - 1) * b;
+        // best[l·width + u]: the first l + 1 steps, the last of them at l·b + u or before.
+        let mut best = Vec::with_capacity(length * width);
         for (l, (step, g)) in self.pattern.iter().zip(&self.vectors).enumerate() {
             let column = self.x.col_as_slice(*step);
-            for t in l * b..n - (length - 1 - l) * b {
+            let mut most = f64::NEG_INFINITY;
+            for u in 0..width {
+                let t = l * b + u;
                 let mut pull = pulls[t];
                 add(&mut pull, -column[t], g);
-                let before = if l == 0 { 0.0 } else { best[(l - 1) * n + t - b] };
-                let stay = if t > l * b { best[l * n + t - 1] } else { f64::NEG_INFINITY };
-                best[l * n + t] = stay.max(before + self.gain(t, &pull));
+                let before = if l == 0 { 0.0 } else { best[(l - 1) * width + u] };
+                most = most.max(before + self.gain(t, &pull));
+                best.push(most);
             }
         }
         let mut pattern = vec![0; length];
-        let mut t = n - 1;
+        let mut u = width - 1;
         for l in (0..length).rev() {
-            while t > l * b && best[l * n + t] == best[l * n + t - 1] {
-                t -= 1;
+            while u > 0 && best[l * width + u] == best[l * width + u - 1] {
+                u -= 1;
             }
-            pattern[l] = t;
-            t = t.saturating_sub(b);
+            pattern[l] = l * b + u;
         }
         self.moved_to(pattern)
     }
@@ -247,11 +268,17 @@ impl<'a> Climb<'a> {
 
     /// All steps from one on moved by the same distance: the move that helps most, if one does.
     fn slid(&self) -> Option<Self> {
+        let (n, length) = (self.x.nrows(), self.pattern.len());
         // Farther moves are what `relocate` and other beginnings are for; these cost O(nk) together.
-        let reach = self.x.nrows().div_ceil(self.pattern.len()) as isize;
+        let reach = n.div_ceil(length);
+        let widest =
+            self.pattern.windows(2).map(|pair| pair[1] - pair[0] - self.b).fold(self.pattern[0], usize::max);
+        let (back, forth) =
+            (reach.min(widest) as isize, reach.min(n - 1 - self.pattern[length - 1]) as isize);
+        let products = self.products();
         let mut best = (LEAST_GAIN * self.value, 0, 0);
-        for distance in (-reach..=reach).filter(|distance| *distance != 0) {
-            for (from, change) in self.changes(distance).into_iter().enumerate() {
+        for distance in (-back..=forth).filter(|distance| *distance != 0) {
+            for (from, change) in self.changes(&products, distance).into_iter().enumerate() {
                 if change > best.0 {
                     best = (change, from, distance);
                 }
@@ -263,9 +290,14 @@ impl<'a> Climb<'a> {
         self.moved_to(pattern)
     }
 
+    /// 2⟨g_i, g_j⟩, row after row.
+    fn products(&self) -> Vec<f64> {
+        self.vectors.iter().flat_map(|a| self.vectors.iter().map(|b| 2.0 * inner(a, b))).collect()
+    }
+
     /// How the value changes where all steps from place l on move by `distance` and the vectors stay, for every l; −∞
     /// where they have no room.
-    fn changes(&self, distance: isize) -> Vec<f64> {
+    fn changes(&self, products: &[f64], distance: isize) -> Vec<f64> {
         let length = self.pattern.len();
         let mut changes = vec![f64::NEG_INFINITY; length];
         let moved = |step: usize| step.checked_add_signed(distance).filter(|step| *step < self.x.nrows());
@@ -276,15 +308,14 @@ impl<'a> Climb<'a> {
             let Some(to) = moved(step) else { break };
             let (here, there) = (self.x.col_as_slice(step), self.x.col_as_slice(to));
             both += there[to] - here[step];
-            for (j, &other) in self.pattern.iter().enumerate().filter(|(j, _)| *j != l) {
-                let twice = 2.0 * inner(&self.vectors[l], &self.vectors[j]);
-                if j < l {
-                    one += twice * (there[other] - here[other]);
-                } else {
-                    let other_to = other.wrapping_add_signed(distance);
-                    one -= twice * (here[other_to] - here[other]);
-                    both += twice * (there[other_to] - here[other]);
-                }
+            let row = &products[l * length..(l + 1) * length];
+            for (twice, &other) in row[..l].iter().zip(&self.pattern) {
+                one += twice * (there[other] - here[other]);
+            }
+            for (twice, &other) in row[l + 1..].iter().zip(&self.pattern[l + 1..]) {
+                let other_to = other.wrapping_add_signed(distance);
+                one -= twice * (here[other_to] - here[other]);
+                both += twice * (there[other_to] - here[other]);
             }
             if l == 0 || to >= self.pattern[l - 1] + self.b {
                 changes[l] = one + both;
@@ -350,9 +381,9 @@ mod tests {
                 check(&climb);
                 assert!(climb.value >= before * (1.0 - 1e-12));
                 let before = climb.value;
-                let top = climb.to_the_top();
-                check(&top);
-                assert!(top.value >= before * (1.0 - 1e-12));
+                climb.climb(5);
+                check(&climb);
+                assert!(climb.value >= before * (1.0 - 1e-12));
             }
         }
     }
@@ -362,10 +393,10 @@ mod tests {
         let mut noise = Noise(62);
         let (n, b) = (24, 3);
         let x = random_gram(&mut noise, n, n);
-        let climb = Climb::new(&x, b, 9, vec![2, 5, 9, 14, 17, 20]);
+        let climb = Climb::new(&x, b, 6, vec![2, 5, 9, 14, 17, 20]);
         let mut seen = 0;
         for distance in (-5..=5).filter(|distance| *distance != 0) {
-            for (l, change) in climb.changes(distance).into_iter().enumerate() {
+            for (l, change) in climb.changes(&climb.products(), distance).into_iter().enumerate() {
                 let mut moved = climb.clone();
                 let to = |step: usize| step.checked_add_signed(distance).filter(|step| *step < n);
                 let tail: Option<Vec<usize>> = climb.pattern[l..].iter().map(|step| to(*step)).collect();
@@ -373,7 +404,10 @@ mod tests {
                 assert_eq!(room.is_some(), change.is_finite(), "{distance} {l}");
                 if let Some(tail) = room {
                     moved.pattern.splice(l.., tail);
-                    assert!((value(&moved) - value(&climb) - change).abs() < 1e-11, "{distance} {l}: {change}");
+                    assert!(
+                        (value(&moved) - value(&climb) - change).abs() < 1e-11,
+                        "{distance} {l}: {change}"
+                    );
                     seen += 1;
                 }
             }
@@ -390,11 +424,11 @@ mod tests {
             5 => 0.4,
             _ => 0.0,
         });
-        let slid = Climb::new(&x, 4, 5, vec![0, 4, 8, 12, 16]).slid().unwrap();
-        assert!(slid.value > 5.0 + 0.7, "{:?}", slid.pattern);
-        let top = Climb::new(&x, 4, 5, vec![0, 4, 8, 12, 16]).to_the_top();
-        assert_eq!(top.pattern, [0, 5, 10, 15, 20]);
-        assert!((top.value - 8.2).abs() < 1e-6, "{}", top.value); // 5 + 2·4·0.4
+        let mut climb = Climb::new(&x, 4, 5, vec![0, 4, 8, 12, 16]);
+        assert!(climb.slid().unwrap().value > 5.0 + 0.7, "{:?}", climb.slid().unwrap().pattern);
+        climb.climb(20);
+        assert_eq!(climb.pattern, [0, 5, 10, 15, 20]);
+        assert!((climb.value - 8.2).abs() < 1e-6, "{}", climb.value); // 5 + 2·4·0.4
     }
 
     #[test]
