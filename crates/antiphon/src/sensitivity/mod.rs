@@ -22,9 +22,11 @@
 //! | `min_sep` | minimum separation, where the patterns cannot be listed |
 //! | `search` | a search for bad patterns under minimum separation |
 //! | `progressions` | where it begins: arithmetic progressions |
+//! | `climb` | how it goes on: from a pattern to a worse one |
 
 pub mod bounds;
 pub mod brute;
+mod climb;
 pub mod exact;
 mod interior;
 mod min_sep;
