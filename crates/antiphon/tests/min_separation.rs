@@ -62,6 +62,20 @@ fn the_optimum_of_twenty_epochs_is_not_private_for_a_loader_that_drifts() {
 }
 
 #[test]
+fn the_bracket_nearly_closes_where_patterns_have_room() {
+    // Without places in the bound on row sums the first two would be 0.24 % and 0.5 % wide.
+    let x = dense::gram(&optimum(8, 25));
+    for (b, k, width) in [(10, 4, 1e-6), (24, 8, 1e-3), (20, 8, 4e-3), (25, 8, 9e-3)] {
+        let schema = Schema::min_separation(200, b, k).unwrap();
+        let found = worst_case_of_gram(&x, &schema).unwrap().sensitivity;
+        assert!(
+            found.lower <= found.upper && found.upper < found.lower * (1.0 + width),
+            "{b} {k}: {found:?}"
+        );
+    }
+}
+
+#[test]
 fn the_worst_listed_pattern_is_the_first_that_reaches_the_maximum() {
     let x = dense::from_fn(6, 6, |i, j| f64::from(i == j) * [1.0, 2.0, 1.0, 2.0, 1.0, 1.0][i]);
     let listed = vec![vec![0, 2], vec![1, 4], vec![3, 5]];
