@@ -5,10 +5,10 @@ use crate::output::{answer, bound, print_json};
 use crate::verify::is_numpy;
 use antiphon::error::Error;
 use antiphon::linalg::dense;
-use antiphon::mechanism::{Factorization, Noise, sensitivity_of};
+use antiphon::mechanism::{Factorization, Noise, worst_case_of};
 use antiphon::optimize::MAX_DENSE_STEPS;
 use antiphon::schema::Schema;
-use antiphon::sensitivity::{self, Bound, Kind, Sensitivity};
+use antiphon::sensitivity::{self, Bound, Kind, Sensitivity, WorstCase};
 use antiphon::{file, npy};
 use clap::Args;
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ use std::process::ExitCode;
 ///
 /// The sensitivity is the largest change of C·G in the Frobenius norm when the contributions of one
 /// example, vectors of norm at most one, are set to zero (zero-out). `exact` means that an upper and
-/// a lower bound agree to 1e-8.
+/// a lower bound agree to 1e-8. Otherwise the lower bound is what the worst pattern of steps that was found
+/// reaches; there may be worse ones, so only the upper bound is safe to use.
 ///
 /// Examples:
 ///   antiphon sensitivity C.npy --epochs 3 --steps-per-epoch 20
@@ -42,6 +43,7 @@ pub struct SensitivityCommand {
 impl SensitivityCommand {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
         let (found, methods, schema) = self.compute()?;
+        let WorstCase { sensitivity: found, pattern } = found;
         let Sensitivity { upper, lower, method } = found;
         if json {
             let mut value = serde_json::json!({
@@ -50,6 +52,7 @@ impl SensitivityCommand {
                 "kind": found.kind(),
                 "method": method,
                 "schema": schema,
+                "worst_pattern": pattern,
             });
             if let Some(methods) = methods {
                 value["methods"] = serde_json::to_value(methods)?;
@@ -65,6 +68,10 @@ impl SensitivityCommand {
                     bound(lower, false),
                     bound(upper, true)
                 ),
+            }
+            if let Some(pattern) = pattern {
+                let what = if found.kind() == Kind::Exact { "it" } else { "the lower bound" };
+                say!("  worst pattern {} (reaches {what})", shortened(&pattern));
             }
             say!("  method        {}", method.describe());
             for Bound { value, kind, method } in methods.iter().flatten() {
@@ -84,14 +91,14 @@ impl SensitivityCommand {
     }
 
     #[allow(clippy::type_complexity)]
-    fn compute(&self) -> anyhow::Result<(Sensitivity, Option<Vec<Bound>>, Schema)> {
+    fn compute(&self) -> anyhow::Result<(WorstCase, Option<Vec<Bound>>, Schema)> {
         if is_numpy(&self.file) {
             let m = npy::read(&self.file)?;
             let schema = self.schema.schema(Some(m.ncols()))?;
             let found = if self.gram {
-                sensitivity::sensitivity_of_gram(&m, &schema)?
+                sensitivity::worst_case_of_gram(&m, &schema)?
             } else {
-                sensitivity::sensitivity_of_encoder(&m, &schema)?
+                sensitivity::worst_case_of_encoder(&m, &schema)?
             };
             let all = |m| sensitivity::all_methods(m, &schema);
             let methods = match (self.all_methods, self.gram) {
@@ -112,7 +119,7 @@ impl SensitivityCommand {
             Noise::Dense(noising) => noising,
             Noise::Structured(structured) => {
                 let factorization = structured.factorization(steps)?;
-                let found = sensitivity_of(&factorization, &schema)?;
+                let found = worst_case_of(&factorization, &schema)?;
                 return Ok((found, self.methods_of(&factorization, &schema)?, schema));
             }
             Noise::Implicit { .. } => {
@@ -123,7 +130,7 @@ impl SensitivityCommand {
             }
         };
         let whole = noising.sensitivity(&schema)?;
-        let found = whole.sensitivity;
+        let found = WorstCase { sensitivity: whole.sensitivity, pattern: whole.worst_pattern };
         // The methods of the paper work on the computed C and know nothing of its error.
         if self.all_methods && whole.residual > 1e-8 {
             return Err(Error::Unsupported(format!(
@@ -157,5 +164,34 @@ impl SensitivityCommand {
         }
         let gram = dense::from_fn(steps, steps, |i, j| factorization.gram(i, j));
         sensitivity::all_methods(&gram, schema).map(Some)
+    }
+}
+
+/// The steps of a pattern in words: all of a short one, the first and the last of a long one.
+fn shortened(pattern: &[usize]) -> String {
+    const SHOWN: usize = 8;
+    let list = |steps: &[usize]| steps.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    match pattern {
+        [step] => format!("step {step}"),
+        _ if pattern.len() <= SHOWN => format!("steps {}", list(pattern)),
+        _ => {
+            let (first, last) = (&pattern[..SHOWN - 2], pattern[pattern.len() - 1]);
+            format!("steps {}, …, {last}: {} participations", list(first), pattern.len())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shortened;
+
+    #[test]
+    fn long_patterns_are_shortened_and_counted() {
+        assert_eq!(shortened(&[7]), "step 7");
+        assert_eq!(shortened(&[0, 5, 10]), "steps 0, 5, 10");
+        let eight: Vec<usize> = (0..8).collect();
+        assert_eq!(shortened(&eight), "steps 0, 1, 2, 3, 4, 5, 6, 7");
+        let twenty: Vec<usize> = (0..20).map(|i| 105 * i).collect();
+        assert_eq!(shortened(&twenty), "steps 0, 105, 210, 315, 420, 525, …, 1995: 20 participations");
     }
 }

@@ -243,7 +243,7 @@ mod tests {
             let privacy = design.privacy(TARGET).unwrap();
             assert!((privacy.noise_multiplier().value() / z - 1.0).abs() < 1e-6 && privacy.epsilon() <= 2.0);
             assert!(design.valid() && !design.poisson());
-            losses.push(design.mechanism().unwrap().mechanism().claims().loss);
+            losses.push(loss_in(&design));
         }
         assert!(losses.is_sorted(), "{losses:?}");
         let identity = design(Kind::Family(Family::Identity), None).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn stamps_are_the_best_or_as_asked() {
         let tree = Kind::Family(Family::TreeOnline);
-        let loss = |stamps| design(tree, stamps).unwrap().mechanism().unwrap().mechanism().claims().loss;
+        let loss = |stamps| loss_of(tree, stamps);
         let best = loss(None);
         assert!(STAMPS.iter().all(|stamps| best <= loss(Some(*stamps)) * (1.0 + 1e-9)));
         assert_eq!(design(tree, Some(4)).unwrap().name, "tree-online, 4 stamps");
@@ -279,18 +279,16 @@ mod tests {
     fn single_epoch_optima_are_those_of_make_and_the_best_stamps_are_found() {
         let schema = Schema::epochs(4, 10).unwrap();
         let workload = Workload::prefix_sum(40);
-        let loss = |stamps| {
-            design(Kind::SingleEpoch, stamps).unwrap().mechanism().unwrap().mechanism().claims().loss
-        };
+        let loss = |stamps| loss_of(Kind::SingleEpoch, stamps);
         for stamps in STAMPS {
             let made = make::single_epoch(stamps, &schema, &workload, GAP, &|_| true).unwrap();
             assert!((loss(Some(stamps)) / made.claims().loss - 1.0).abs() < 1e-9, "{stamps} stamps");
         }
         let best = design(Kind::SingleEpoch, None).unwrap();
         let least = STAMPS.map(|stamps| loss(Some(stamps))).into_iter().fold(f64::INFINITY, f64::min);
-        assert_eq!(best.mechanism().unwrap().mechanism().claims().loss, least);
+        assert_eq!(loss_in(&best), least);
         // Worse than the optimum for this run, better than independent noise.
-        let other = |kind| design(kind, None).unwrap().mechanism().unwrap().mechanism().claims().loss;
+        let other = |kind| loss_of(kind, None);
         assert!(other(Kind::Optimal) < least && least < other(Kind::Family(Family::Identity)));
         assert_eq!(design(Kind::SingleEpoch, Some(2)).unwrap().name, "single-epoch, 2 stamps");
         assert!(design(Kind::SingleEpoch, Some(41)).is_err());

@@ -4,7 +4,7 @@ use super::factorization::{Cost, Factorization, add_squares};
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
 use crate::schema::Schema;
-use crate::sensitivity::{self, Sensitivity};
+use crate::sensitivity::{self, Sensitivity, WorstCase};
 use crate::workload::Workload;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, OnceLock};
@@ -37,10 +37,12 @@ impl PartialEq for NoisingMatrix {
 }
 
 /// The sensitivity of the exact inverse of a stored matrix, and how well the computed inverse fits.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SensitivityOfInverse {
     /// Upper and lower bound.
     pub sensitivity: Sensitivity,
+    /// A pattern that reaches the lower bound; `None` where that is zero.
+    pub worst_pattern: Option<Vec<usize>>,
     /// A bound on ‖C̃W − I‖₂ for the computed inverse C̃, rounding errors included.
     pub residual: f64,
 }
@@ -138,10 +140,10 @@ impl NoisingMatrix {
 }
 
 fn of_candidate(encoder: &Matrix, residual: f64, schema: &Schema) -> Result<SensitivityOfInverse> {
-    let mut sensitivity = sensitivity::sensitivity_of_encoder(encoder, schema)?;
+    let WorstCase { mut sensitivity, pattern } = sensitivity::worst_case_of_encoder(encoder, schema)?;
     sensitivity.upper /= 1.0 - residual; // up: the exact inverse may be larger
-    sensitivity.lower /= 1.0 + residual; // down
-    Ok(SensitivityOfInverse { sensitivity, residual })
+    sensitivity.lower /= 1.0 + residual; // down: holds for every pattern, so the same one reaches it
+    Ok(SensitivityOfInverse { sensitivity, worst_pattern: pattern, residual })
 }
 
 /// A noising matrix together with its inverse, as one [`Factorization`] among others.

@@ -3,7 +3,7 @@
 use super::factorization::{Cost, Factorization};
 use crate::error::{Error, Result};
 use crate::schema::Schema;
-use crate::sensitivity::{self, Entries, Sensitivity};
+use crate::sensitivity::{self, Entries, Sensitivity, WorstCase};
 use crate::workload::Workload;
 
 /// A factorization under a schema and a workload. The schema need not be the one that it was made for.
@@ -59,10 +59,15 @@ pub fn evaluate(
 
 /// The sensitivity of C alone, under any schema of as many steps.
 pub fn sensitivity_of(factorization: &dyn Factorization, schema: &Schema) -> Result<Sensitivity> {
+    worst_case_of(factorization, schema).map(|found| found.sensitivity)
+}
+
+/// As [`sensitivity_of`], with a pattern that reaches the lower end.
+pub fn worst_case_of(factorization: &dyn Factorization, schema: &Schema) -> Result<WorstCase> {
     check_steps(factorization, "the schema", schema.steps())?;
     let entry = |i: usize, j: usize| factorization.gram(i, j);
     let entries = Entries { entry: &entry, error: factorization.gram_error() };
-    sensitivity::sensitivity_of_entries(entries, schema)
+    sensitivity::worst_case_of_entries(entries, schema)
 }
 
 fn check_steps(factorization: &dyn Factorization, name: &str, steps: usize) -> Result<()> {

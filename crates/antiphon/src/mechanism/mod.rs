@@ -21,7 +21,7 @@ pub mod structured;
 pub mod tree;
 
 pub use dense::{DenseFactorization, Inverse, NoisingMatrix, SensitivityOfInverse};
-pub use evaluate::{Evaluation, evaluate, sensitivity_of};
+pub use evaluate::{Evaluation, evaluate, sensitivity_of, worst_case_of};
 pub use factorization::{Cost, Factorization};
 pub use stamp::Stamped;
 pub use structured::{Family, Structured};

@@ -30,7 +30,7 @@ pub struct Listed<'a> {
 pub struct Largest {
     /// The bracket of the maximum; zero where there are no patterns.
     pub sensitivity: Sensitivity,
-    /// The number of the pattern with the largest upper end.
+    /// The number of the pattern that reaches the lower end.
     pub pattern: usize,
 }
 
@@ -82,15 +82,15 @@ type Numbered = (PatternBounds, usize);
 
 const NOTHING: Numbered = (PatternBounds { lower: 0.0, upper: 0.0, method: Method::NonNegative }, 0);
 
+/// The larger one of two bounds at either end, and which pattern reaches the lower end: the first of those that do.
 fn worse(a: Numbered, b: Numbered) -> Numbered {
-    let later = b.0.upper > a.0.upper;
     let bounds = PatternBounds {
         lower: a.0.lower.max(b.0.lower),
         // f64::max would drop a NaN; a bound that is none must not be lost.
         upper: if a.0.upper.is_nan() || b.0.upper.is_nan() { f64::NAN } else { a.0.upper.max(b.0.upper) },
-        method: if later { b.0.method } else { a.0.method },
+        method: if b.0.upper > a.0.upper { b.0.method } else { a.0.method },
     };
-    (bounds, if later { b.1 } else { a.1 })
+    (bounds, if b.0.lower > a.0.lower { b.1 } else { a.1 })
 }
 
 impl Source<'_> {

@@ -2,11 +2,13 @@
 //!
 //! There are exponentially many patterns. Where X has no entries at distance b or more, every X_π is diagonal and
 //! the maximum is a chain of diagonal entries: exact, by a dynamic programme. Otherwise two upper bounds, of
-//! which the smaller counts, and the lower bound from those patterns that are likely to be the worst.
+//! which the smaller counts, and a lower bound from bad patterns that a search finds (`search`).
 //!
-//! **Chain of row sums.** tr(X_π R) ≤ Σ_{i∈π} Σ_{j∈π} |X_ij|. For each i the inner sum is at most
-//! w_i = X_ii + the best chain of |X_ij| to the left and to the right with k − 1 others in all, and then
-//! the outer sum is at most the best chain of the w_i. O(n²k).
+//! **Chain of row sums.** tr(X_π R) ≤ Σ_{i∈π} Σ_{j∈π} |X_ij|. Of a pair i < j, give the share θ of 2|X_ij| to j and the rest to
+//! i. If i is the l-th step of the pattern, from 0, there are l others before it and at most k − 1 − l behind it. So what i
+//! is given is at most w_i(l) = X_ii + 2θ·(the best chain of l entries |X_ij| before i)
+//! + 2(1 − θ)·(the best chain of k − 1 − l entries behind i), and the sum is at most the best chain of w_i(l) with each step
+//! weighed at its place. Any θ in [0, 1] gives a bound; the smallest of those for 0, ½ and 1 counts. O(n²k).
 //!
 //! **Monotone majorant.** Let M be the smallest matrix with M ≥ |X| that does not grow along a diagonal
 //! (M_{i+1,j+1} ≤ M_{ij}) nor away from the main one (M_{i,j+1} ≤ M_{ij} for j ≥ i + b). The l-th step of a
@@ -17,11 +19,14 @@
 //! square root matrix factorization for differentially private model training", 2024). O(n²).
 
 use super::exact::{self, PatternBounds};
-use super::{Bound, Kind, Method, TOLERANCE, bounds};
+use super::{Bound, Kind, Method, TOLERANCE, bounds, search};
 use crate::error::Result;
 use crate::linalg::dense::{self, Matrix};
 use crate::schema::Schema;
 use rayon::prelude::*;
+
+/// How many patterns of the search are solved to full accuracy.
+const FINALISTS: usize = 3;
 
 /// The parts of a minimum-separation schema: (b, k).
 fn parts(schema: &Schema) -> (usize, usize) {
@@ -33,21 +38,31 @@ fn parts(schema: &Schema) -> (usize, usize) {
     }
 }
 
-/// Bounds on the square, and a pattern that maximises Σ √X_ii (which the caller needs to bound the rounding
-/// error of an X that it computed).
-pub(super) fn squared(x: &Matrix, schema: &Schema) -> (PatternBounds, Vec<usize>) {
+/// What is found over all patterns.
+pub(super) struct Found {
+    /// Bounds on the square.
+    pub(super) bounds: PatternBounds,
+    /// A pattern that reaches the lower one; empty where that is zero.
+    pub(super) worst: Vec<usize>,
+    /// A pattern that maximises Σ √X_ii, which bounds the rounding error of an X that the caller computed.
+    pub(super) heaviest: Vec<usize>,
+}
+
+/// Bounds on the square over all patterns, and a pattern that reaches the lower one.
+pub(super) fn squared(x: &Matrix, schema: &Schema) -> Found {
     let (b, k) = parts(schema);
     let norms: Vec<f64> = (0..x.nrows()).map(|i| x[(i, i)].sqrt()).collect();
     let heaviest = best_chain(&norms, b, k).1;
     if is_banded(x, b) {
-        return (banded(x, b, k), heaviest);
+        let (bounds, worst) = banded(x, b, k);
+        return Found { bounds, worst, heaviest };
     }
     let (rows, chain) = chain_of_row_sums(x, b, k);
     let majorant = monotone_majorant(x, b, k);
     let (upper, method) =
         if majorant <= rows { (majorant, Method::MonotoneMajorant) } else { (rows, Method::ChainOfRowSums) };
-    let lower = likely_patterns(x, schema, [chain, heaviest.clone()]);
-    (PatternBounds { lower, upper, method }, heaviest)
+    let (lower, worst) = from_below(x, schema, vec![chain, heaviest.clone()]);
+    Found { bounds: PatternBounds { lower, upper, method }, worst, heaviest }
 }
 
 /// Every method, on the squares.
@@ -56,12 +71,12 @@ pub(super) fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
     let bound = |method, kind, value| Bound { value, kind, method };
     let mut found = Vec::new();
     if is_banded(x, b) {
-        let value = banded(x, b, k).upper;
+        let value = banded(x, b, k).0.upper;
         found.push(bound(Method::BandedDynamicProgram, Kind::Exact, value));
     }
     let (rows, chain) = chain_of_row_sums(x, b, k);
     let majorant = monotone_majorant(x, b, k);
-    let lower = likely_patterns(x, schema, [chain]);
+    let (lower, _) = from_below(x, schema, vec![chain]);
     found.push(bound(Method::Elliptope, Kind::LowerBound, lower));
     found.push(bound(Method::ChainOfRowSums, Kind::UpperBound, rows));
     found.push(bound(Method::MonotoneMajorant, Kind::UpperBound, majorant));
@@ -75,16 +90,17 @@ fn is_banded(x: &Matrix, b: usize) -> bool {
     (0..n).all(|j| (j + b..n).all(|i| x[(i, j)] == 0.0))
 }
 
-/// Exact for a banded X: the best chain of diagonal entries.
-fn banded(x: &Matrix, b: usize, k: usize) -> PatternBounds {
+/// Exact for a banded X: the best chain of diagonal entries, and that chain.
+fn banded(x: &Matrix, b: usize, k: usize) -> (PatternBounds, Vec<usize>) {
     let diagonal: Vec<f64> = (0..x.nrows()).map(|i| x[(i, i)]).collect();
-    let (value, _) = best_chain(&diagonal, b, k);
+    let (value, chain) = best_chain(&diagonal, b, k);
     let rounding = rounding(k);
-    PatternBounds {
+    let bounds = PatternBounds {
         lower: value * (1.0 - rounding),
         upper: value * (1.0 + rounding),
         method: Method::BandedDynamicProgram,
-    }
+    };
+    (bounds, chain)
 }
 
 /// Sums of at most k terms, nested at most twice, all non-negative: 2k·u, with room to spare.
@@ -98,12 +114,23 @@ fn rounding(k: usize) -> f64 {
 /// best(i, c) = max( best(i−1, c),  weight_i + best(i−b, c−1) ),   best over steps up to i.
 /// ```
 fn best_chain(weights: &[f64], b: usize, k: usize) -> (f64, Vec<usize>) {
+    best_chain_by_place(weights.iter().map(|weight| move |_| *weight), b, k)
+}
+
+/// The same where the weight of a step depends on how many steps of the chain come before it.
+fn best_chain_by_place<W: Fn(usize) -> f64>(
+    weights: impl ExactSizeIterator<Item = W>,
+    b: usize,
+    k: usize,
+) -> (f64, Vec<usize>) {
+    let (row, n) = (k + 1, weights.len());
     let mut table = Vec::new();
-    fill_table(weights.iter().copied(), b, k, &mut table);
-    let row = k + 1;
+    fill_table(weights, b, k, &mut table);
     let mut chain = Vec::new();
-    let (mut i, mut c) = (weights.len(), k);
-    let value = table[i * row + c];
+    // A shorter chain may weigh more where places matter.
+    let (value, length) =
+        (0..=k).map(|c| (table[n * row + c], c)).fold((0.0, 0), |a, b| if b.0 > a.0 { b } else { a });
+    let (mut i, mut c) = (n, length);
     while i > 0 && c > 0 {
         if table[i * row + c] > table[(i - 1) * row + c] {
             chain.push(i - 1);
@@ -117,8 +144,14 @@ fn best_chain(weights: &[f64], b: usize, k: usize) -> (f64, Vec<usize>) {
     (value, chain)
 }
 
-/// Row p of the table holds best(p−1, c) for c = 0..=k: the best chain among the first p weights.
-fn fill_table(weights: impl Iterator<Item = f64>, b: usize, k: usize, table: &mut Vec<f64>) {
+/// Row p of the table holds best(p−1, c) for c = 0..=k: the best chain of c steps, or fewer, among the first p. The last
+/// of c steps has the weight of place c − 1. (Fewer than c − 1 may come before it, which only makes a maximum larger.)
+fn fill_table<W: Fn(usize) -> f64>(
+    weights: impl Iterator<Item = W>,
+    b: usize,
+    k: usize,
+    table: &mut Vec<f64>,
+) {
     let row = k + 1;
     table.clear();
     table.resize(row, 0.0);
@@ -126,7 +159,7 @@ fn fill_table(weights: impl Iterator<Item = f64>, b: usize, k: usize, table: &mu
         let (before, last) = ((i + 1).saturating_sub(b) * row, i * row);
         table.push(0.0);
         for c in 1..=k {
-            table.push(table[last + c].max(weight + table[before + c - 1]));
+            table.push(table[last + c].max(weight(c - 1) + table[before + c - 1]));
         }
     }
 }
@@ -134,20 +167,35 @@ fn fill_table(weights: impl Iterator<Item = f64>, b: usize, k: usize, table: &mu
 /// The first upper bound of the module text, and the chain that it comes from.
 fn chain_of_row_sums(x: &Matrix, b: usize, k: usize) -> (f64, Vec<usize>) {
     let n = x.nrows();
-    let others = k - 1;
-    let weight = |tables: &mut (Vec<f64>, Vec<f64>), i: usize| {
-        // X is symmetric; a column is contiguous in memory.
-        let left = (0..(i + 1).saturating_sub(b)).map(|j| x[(j, i)].abs());
-        let right = (i + b..n).map(|j| x[(j, i)].abs());
-        fill_table(left, b, others, &mut tables.0);
-        fill_table(right, b, others, &mut tables.1);
-        let last = |table: &[f64], c: usize| table[table.len() - k + c];
-        let split = |c: usize| last(&tables.0, c) + last(&tables.1, others - c);
-        x[(i, i)] + (0..k).map(split).fold(0.0, f64::max)
+    let chains = chains_of_rows(x, b, k);
+    let with = |share: f64| {
+        let chains = &chains;
+        let weight = move |i: usize| {
+            move |place: usize| {
+                let [before, behind] = &chains[i];
+                x[(i, i)] + share * before[place] + (2.0 - share) * behind[k - 1 - place]
+            }
+        };
+        best_chain_by_place((0..n).map(weight), b, k)
     };
-    let weights: Vec<f64> = (0..n).into_par_iter().map_init(|| (Vec::new(), Vec::new()), weight).collect();
-    let (value, chain) = best_chain(&weights, b, k);
+    // 2θ; every share gives a bound, so the smallest of them is one.
+    let [first, others @ ..] = [2.0, 1.0, 0.0].map(with);
+    let (value, chain) = others.into_iter().fold(first, |a, b| if b.0 < a.0 { b } else { a });
     (value * (1.0 + rounding(k)), chain)
+}
+
+/// For every row i of |X| the best chains of c entries, c = 0..k: at steps before i and at steps behind it.
+fn chains_of_rows(x: &Matrix, b: usize, k: usize) -> Vec<[Vec<f64>; 2]> {
+    let n = x.nrows();
+    let row = |table: &mut Vec<f64>, i: usize| {
+        // X is symmetric; a column is contiguous in memory.
+        [0..(i + 1).saturating_sub(b), (i + b).min(n)..n].map(|steps| {
+            let entries = steps.map(|j| x[(j, i)].abs()).map(|entry| move |_| entry);
+            fill_table(entries, b, k - 1, table);
+            table[table.len() - k..].to_vec()
+        })
+    };
+    (0..n).into_par_iter().map_init(Vec::new, row).collect()
 }
 
 /// The second upper bound of the module text.
@@ -176,16 +224,28 @@ fn monotone_majorant(x: &Matrix, b: usize, k: usize) -> f64 {
     sum * (1.0 + rounding(k))
 }
 
-/// The largest lower bound among the fixed-order patterns r, r + b, r + 2b, … and those given.
-fn likely_patterns<const N: usize>(x: &Matrix, schema: &Schema, given: [Vec<usize>; N]) -> f64 {
+/// The largest lower bound among the patterns that the search finds and the fixed-order patterns r, r + b, r + 2b, …,
+/// and the pattern that reaches it. The search also begins at the patterns that are given.
+fn from_below(x: &Matrix, schema: &Schema, given: Vec<Vec<usize>>) -> (f64, Vec<usize>) {
     let (b, k) = parts(schema);
+    let given = given.into_iter().filter(|chain| !chain.is_empty()).collect();
+    let found = search::worst(x, b, k, given, FINALISTS);
+    let (lower, worst) = worst_of(x, found, 0.0);
+    // Many fixed-order patterns are as bad as each other in the mechanisms made for them, so that the search could end
+    // below the best of them by a little. Those that cannot reach what is found are left early.
     let fixed = Schema::FixedOrder { steps: x.nrows(), steps_per_epoch: b, max_participations: k };
-    let mut patterns = fixed.listed().unwrap_or_default();
-    patterns.extend(given.into_iter().filter(|chain| !chain.is_empty()));
-    patterns
-        .par_iter()
-        .map(|pattern| exact::pattern_above(&dense::principal(x, pattern), TOLERANCE, 0.0).lower)
-        .reduce(|| 0.0, f64::max)
+    let (other, pattern) = worst_of(x, fixed.listed().unwrap_or_default(), lower);
+    if other > lower { (other, pattern) } else { (lower, worst) }
+}
+
+/// The largest proven lower bound among these patterns, and the first pattern that reaches it. Patterns that cannot
+/// reach `floor` need not be solved.
+fn worst_of(x: &Matrix, patterns: Vec<Vec<usize>>, floor: f64) -> (f64, Vec<usize>) {
+    let lower =
+        |pattern: &Vec<usize>| exact::pattern_above(&dense::principal(x, pattern), TOLERANCE, floor).lower;
+    let values: Vec<f64> = patterns.par_iter().map(lower).collect();
+    let worse = |a: (f64, Vec<usize>), b: (f64, Vec<usize>)| if b.0 > a.0 { b } else { a };
+    values.into_iter().zip(patterns).fold((0.0, Vec::new()), worse)
 }
 
 #[cfg(test)]
@@ -240,7 +300,7 @@ mod tests {
             for rows in [3, n] {
                 let x = random_gram(&mut noise, rows, n);
                 let (low, high) = enumerated(&x, b, k);
-                let (found, _) = squared(&x, &schema);
+                let found = squared(&x, &schema).bounds;
                 assert!(found.lower <= high && low <= found.upper, "{n} {b} {k}: {found:?} {low}");
                 assert!(low <= chain_of_row_sums(&x, b, k).0);
                 assert!(low <= monotone_majorant(&x, b, k));
@@ -248,6 +308,95 @@ mod tests {
                 assert!(found.lower > 0.5 * low, "{n} {b} {k}: {found:?} {low}");
             }
         }
+    }
+
+    /// The largest Σ w_i(l) of the module text by enumeration, with chains by enumeration as well.
+    fn placed(x: &Matrix, b: usize, k: usize, share: f64) -> f64 {
+        let n = x.nrows();
+        let best = |i: usize, most: usize, allowed: &dyn Fn(usize) -> bool| {
+            let sum = |pattern: &Vec<usize>| pattern.iter().map(|j| x[(i, *j)].abs()).sum::<f64>();
+            let fits = |pattern: &Vec<usize>| pattern.len() <= most && pattern.iter().all(|j| allowed(*j));
+            all_patterns(n, b, k).iter().filter(|pattern| fits(pattern)).map(sum).fold(0.0, f64::max)
+        };
+        let weights: Vec<Vec<f64>> = (0..n)
+            .map(|i| {
+                let weight = |l: usize| {
+                    let before = best(i, l, &|j| j + b <= i);
+                    x[(i, i)] + share * before + (2.0 - share) * best(i, k - 1 - l, &|j| j >= i + b)
+                };
+                (0..k).map(weight).collect()
+            })
+            .collect();
+        let sum = |pattern: &Vec<usize>| pattern.iter().enumerate().map(|(l, i)| weights[*i][l]).sum::<f64>();
+        all_patterns(n, b, k).iter().map(sum).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn the_chain_of_row_sums_keeps_what_its_text_says() {
+        let mut noise = Noise(15);
+        let mut better = 0;
+        for (n, b, k) in [(1, 1, 1), (6, 1, 4), (9, 2, 3), (10, 3, 4), (11, 4, 2)] {
+            for _ in 0..6 {
+                let x = random_gram(&mut noise, 3, n);
+                let least = [0.0, 1.0, 2.0]
+                    .map(|share| placed(&x, b, k, share))
+                    .into_iter()
+                    .fold(f64::INFINITY, f64::min);
+                let found = chain_of_row_sums(&x, b, k).0;
+                assert!(enumerated(&x, b, k).0 <= found && least <= found, "{n} {b} {k}: {found} {least}");
+                // Without places, every step may have the best split of its k − 1 others.
+                let chains = chains_of_rows(&x, b, k);
+                let split = |i: usize, c: usize| chains[i][0][c] + chains[i][1][k - 1 - c];
+                let loose = |i: usize| x[(i, i)] + (0..k).map(|c| split(i, c)).fold(0.0, f64::max);
+                let plain = best_chain(&(0..n).map(loose).collect::<Vec<_>>(), b, k).0;
+                assert!(found <= plain * (1.0 + 2.0 * rounding(k)), "{n} {b} {k}: {found} {plain}");
+                better += usize::from(found < 0.999 * plain);
+            }
+        }
+        assert!(better > 5, "{better}");
+    }
+
+    #[test]
+    fn the_search_nearly_always_finds_the_worst_pattern() {
+        let mut noise = Noise(14);
+        let (mut found_it, mut fixed_is_it, mut count) = (0, 0, 0);
+        for (n, b, k) in [(12, 1, 4), (16, 3, 5), (20, 5, 4), (30, 6, 4), (26, 4, 6)] {
+            let schema = Schema::min_separation(n, b, k).unwrap();
+            for number in 0..24 {
+                let x = match number % 6 {
+                    // Few directions, so that vectors matter; many; and smooth columns, as those of mechanisms are.
+                    0 => random_gram(&mut noise, 2, n),
+                    1 => random_gram(&mut noise, 4, n),
+                    2 => random_gram(&mut noise, n, n),
+                    _ => smooth_gram(&mut noise, n),
+                };
+                let (low, high) = enumerated(&x, b, k);
+                let found = squared(&x, &schema);
+                assert!(found.bounds.lower <= high, "{n} {b} {k}: {:?} {high}", found.bounds);
+                assert!(found.bounds.lower > 0.97 * low, "{n} {b} {k}: {:?} {low}", found.bounds);
+                let again = exact::pattern_above(&dense::principal(&x, &found.worst), TOLERANCE, 0.0);
+                assert_eq!(again.lower, found.bounds.lower);
+                let fixed = Schema::FixedOrder { steps: n, steps_per_epoch: b, max_participations: k };
+                let same = |value: f64| usize::from(value > low * (1.0 - 1e-8));
+                fixed_is_it += same(worst_of(&x, fixed.listed().unwrap(), 0.0).0);
+                found_it += same(found.bounds.lower);
+                count += 1;
+            }
+        }
+        println!(
+            "the worst of all patterns: found {found_it} of {count} times, of fixed order {fixed_is_it} times"
+        );
+        assert!(100 * found_it >= 97 * count, "{found_it} of {count}");
+        assert!(4 * fixed_is_it < count, "{fixed_is_it} of {count}: the matrices are too easy");
+    }
+
+    /// CᵀC for a C whose columns are moving sums of noise with changing signs: nearby steps resemble each other.
+    fn smooth_gram(noise: &mut Noise, n: usize) -> Matrix {
+        let rough = random_matrix(noise, n, n + 4);
+        let (lag, pull) = (noise.between(2, 7), noise.normal());
+        let entry = |i: usize, j: usize| (0..4).map(|d| rough[(i, j + d)]).sum::<f64>();
+        let decay = |i: usize, j: usize| pull * (((i + n - j) % lag) as f64 - 1.0);
+        dense::gram(&dense::from_fn(n, n, |i, j| entry(i, j) + decay(i, j)))
     }
 
     #[test]

@@ -21,14 +21,20 @@
 //! | `bounds` | the paper's upper bounds |
 //! | `brute` | the paper's brute force over signs |
 //! | `min_sep` | minimum separation, where the patterns cannot be listed |
+//! | `search` | a search for bad patterns under minimum separation |
+//! | `progressions` | where it begins: arithmetic progressions |
+//! | `climb` | how it goes on: from a pattern to a worse one |
 
 pub mod bounds;
 pub mod brute;
+mod climb;
 pub mod exact;
 mod interior;
 mod largest;
 mod min_sep;
 mod mixing;
+mod progressions;
+mod search;
 mod source;
 #[cfg(test)]
 mod testing;
@@ -145,13 +151,36 @@ impl Sensitivity {
     }
 }
 
+/// The sensitivity, and a pattern that reaches its lower end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorstCase {
+    /// The bracket.
+    pub sensitivity: Sensitivity,
+    /// An example that takes part in these steps reaches the lower end of the bracket, with the worst contributions. Other
+    /// patterns may reach as much, and more where the bracket is no exact value. `None` where the lower end is zero.
+    pub pattern: Option<Vec<usize>>,
+}
+
+impl WorstCase {
+    fn of(source: &Source<'_>, schema: &Schema) -> Result<Self> {
+        let (squared, pattern) = source.squared(schema);
+        let sensitivity = Sensitivity::from_squared(squared, source.sensitivity_scale)?;
+        let pattern = Some(pattern).filter(|pattern| sensitivity.lower > 0.0 && !pattern.is_empty());
+        Ok(WorstCase { sensitivity, pattern })
+    }
+}
+
 /// The sensitivity of the gram matrix X = CᵀC.
 ///
 /// Exact to [`EXACT_TO`] where the schema lists its patterns, and under minimum separation where X is banded;
 /// otherwise under minimum separation a bracket, which may still be tight.
 pub fn sensitivity_of_gram(x: &Matrix, schema: &Schema) -> Result<Sensitivity> {
-    let source = Source::gram(x, schema)?;
-    Sensitivity::from_squared(source.squared(schema), source.sensitivity_scale)
+    worst_case_of_gram(x, schema).map(|found| found.sensitivity)
+}
+
+/// As [`sensitivity_of_gram`], with a pattern that reaches the lower end.
+pub fn worst_case_of_gram(x: &Matrix, schema: &Schema) -> Result<WorstCase> {
+    WorstCase::of(&Source::gram(x, schema)?, schema)
 }
 
 /// The sensitivity of an encoder C, with one column per step and any number of rows.
@@ -159,16 +188,24 @@ pub fn sensitivity_of_gram(x: &Matrix, schema: &Schema) -> Result<Sensitivity> {
 /// As [`sensitivity_of_gram`] of CᵀC, and the rounding of that product is part of the bracket. Where the schema
 /// lists its patterns, only the blocks C_πᵀC_π are formed.
 pub fn sensitivity_of_encoder(c: &Matrix, schema: &Schema) -> Result<Sensitivity> {
-    let source = Source::encoder(c, schema)?;
-    Sensitivity::from_squared(source.squared(schema), source.sensitivity_scale)
+    worst_case_of_encoder(c, schema).map(|found| found.sensitivity)
+}
+
+/// As [`sensitivity_of_encoder`], with a pattern that reaches the lower end.
+pub fn worst_case_of_encoder(c: &Matrix, schema: &Schema) -> Result<WorstCase> {
+    WorstCase::of(&Source::encoder(c, schema)?, schema)
 }
 
 /// As [`sensitivity_of_gram`], for a gram matrix that is computed entry by entry; its rounding is part of the bracket.
 ///
 /// Under minimum separation the whole matrix is formed, which is refused for many thousands of steps.
 pub fn sensitivity_of_entries(entries: Entries<'_>, schema: &Schema) -> Result<Sensitivity> {
-    let source = Source::entries(entries, schema)?;
-    Sensitivity::from_squared(source.squared(schema), source.sensitivity_scale)
+    worst_case_of_entries(entries, schema).map(|found| found.sensitivity)
+}
+
+/// As [`sensitivity_of_entries`], with a pattern that reaches the lower end.
+pub fn worst_case_of_entries(entries: Entries<'_>, schema: &Schema) -> Result<WorstCase> {
+    WorstCase::of(&Source::entries(entries, schema)?, schema)
 }
 
 /// The paper's upper bound √(k·λ_max), the largest over the patterns; `None` under minimum separation, whose patterns

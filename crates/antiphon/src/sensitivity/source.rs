@@ -133,20 +133,22 @@ impl<'a> Source<'a> {
         self.block(&all).0
     }
 
-    /// Bounds on the square, for the divided matrix.
-    pub(super) fn squared(&self, schema: &Schema) -> PatternBounds {
+    /// Bounds on the square, for the divided matrix, and a pattern that reaches the lower one (any pattern, or none,
+    /// where that is zero).
+    pub(super) fn squared(&self, schema: &Schema) -> (PatternBounds, Vec<usize>) {
         let Some(patterns) = schema.listed() else {
-            let (bounds, chain) = min_sep::squared(&self.full_gram(schema.steps()), schema);
+            let found = min_sep::squared(&self.full_gram(schema.steps()), schema);
             let allowance = match &self.given {
                 // The heaviest pattern need not be the longest.
                 Given::Entries(entries) => {
                     entries.error / self.scale * (schema.max_participations() as f64).powi(2)
                 }
-                _ => self.block(&chain).1,
+                _ => self.block(&found.heaviest).1,
             };
-            return widened(bounds, allowance);
+            return (widened(found.bounds, allowance), found.worst);
         };
-        self.largest(patterns.len(), &|number| patterns[number].clone()).0
+        let (bounds, number) = self.largest(patterns.len(), &|number| patterns[number].clone());
+        (bounds, patterns.get(number).cloned().unwrap_or_default())
     }
 }
 
