@@ -13,7 +13,7 @@ fn optimum(epochs: usize, steps_per_epoch: usize) -> Matrix {
     let schema = Schema::epochs(epochs, steps_per_epoch).unwrap();
     let workload = Workload::prefix_sum(epochs * steps_per_epoch);
     let found = optimize(&schema, &workload, &Params::default(), &|_| true).unwrap();
-    let Noise::Dense(noising) = &found.mechanism.noise else { panic!("a dense mechanism was asked for") };
+    let Noise::Dense(noising) = found.mechanism.noise() else { panic!("a dense mechanism was asked for") };
     noising.encoder().unwrap()
 }
 
