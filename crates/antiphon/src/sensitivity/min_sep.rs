@@ -6,9 +6,14 @@
 //!
 //! **Chain of row sums.** tr(X_π R) ≤ Σ_{i∈π} Σ_{j∈π} |X_ij|. Of a pair i < j, give the share θ of 2|X_ij| to j and the rest to
 //! i. If i is the l-th step of the pattern, from 0, there are l others before it and at most k − 1 − l behind it. So what i
-//! is given is at most w_i(l) = X_ii + 2θ·(the best chain of l entries |X_ij| before i)
-//! + 2(1 − θ)·(the best chain of k − 1 − l entries behind i), and the sum is at most the best chain of w_i(l) with each step
-//! weighed at its place. Any θ in [0, 1] gives a bound; the smallest of those for 0, ½ and 1 counts. O(n²k).
+//! is given is at most
+//!
+//! ```text
+//! w_i(l) = X_ii + 2θ·(best chain of l entries |X_ij| before i) + 2(1 − θ)·(best chain of k − 1 − l behind i),
+//! ```
+//!
+//! and the sum is at most the best chain of w_i(l) with each step weighed at its place. Any θ in [0, 1] gives a bound;
+//! the smallest of those for 0, ½ and 1 counts. O(n²k).
 //!
 //! **Monotone majorant.** Let M be the smallest matrix with M ≥ |X| that does not grow along a diagonal
 //! (M_{i+1,j+1} ≤ M_{ij}) nor away from the main one (M_{i,j+1} ≤ M_{ij} for j ≥ i + b). The l-th step of a
@@ -18,6 +23,7 @@
 //! case of Toeplitz encoders with falling coefficients (Kalinin and Lampert, "Banded
 //! square root matrix factorization for differentially private model training", 2024). O(n²).
 
+use super::chains::{best_chain, best_chain_by_place, fill_table};
 use super::exact::{self, PatternBounds};
 use super::{Bound, Kind, Method, TOLERANCE, bounds, search};
 use crate::error::Result;
@@ -106,62 +112,6 @@ fn banded(x: &Matrix, b: usize, k: usize) -> (PatternBounds, Vec<usize>) {
 /// Sums of at most k terms, nested at most twice, all non-negative: 2k·u, with room to spare.
 fn rounding(k: usize) -> f64 {
     4.0 * (k + 1) as f64 * f64::EPSILON
-}
-
-/// The largest sum of at most k non-negative weights at distances of at least b, and where it is reached:
-///
-/// ```text
-/// best(i, c) = max( best(i−1, c),  weight_i + best(i−b, c−1) ),   best over steps up to i.
-/// ```
-fn best_chain(weights: &[f64], b: usize, k: usize) -> (f64, Vec<usize>) {
-    best_chain_by_place(weights.iter().map(|weight| move |_| *weight), b, k)
-}
-
-/// The same where the weight of a step depends on how many steps of the chain come before it.
-fn best_chain_by_place<W: Fn(usize) -> f64>(
-    weights: impl ExactSizeIterator<Item = W>,
-    b: usize,
-    k: usize,
-) -> (f64, Vec<usize>) {
-    let (row, n) = (k + 1, weights.len());
-    let mut table = Vec::new();
-    fill_table(weights, b, k, &mut table);
-    let mut chain = Vec::new();
-    // A shorter chain may weigh more where places matter.
-    let (value, length) =
-        (0..=k).map(|c| (table[n * row + c], c)).fold((0.0, 0), |a, b| if b.0 > a.0 { b } else { a });
-    let (mut i, mut c) = (n, length);
-    while i > 0 && c > 0 {
-        if table[i * row + c] > table[(i - 1) * row + c] {
-            chain.push(i - 1);
-            i = i.saturating_sub(b);
-            c -= 1;
-        } else {
-            i -= 1;
-        }
-    }
-    chain.reverse();
-    (value, chain)
-}
-
-/// Row p of the table holds best(p−1, c) for c = 0..=k: the best chain of c steps, or fewer, among the first p. The last
-/// of c steps has the weight of place c − 1. (Fewer than c − 1 may come before it, which only makes a maximum larger.)
-fn fill_table<W: Fn(usize) -> f64>(
-    weights: impl Iterator<Item = W>,
-    b: usize,
-    k: usize,
-    table: &mut Vec<f64>,
-) {
-    let row = k + 1;
-    table.clear();
-    table.resize(row, 0.0);
-    for (i, weight) in weights.enumerate() {
-        let (before, last) = ((i + 1).saturating_sub(b) * row, i * row);
-        table.push(0.0);
-        for c in 1..=k {
-            table.push(table[last + c].max(weight(c - 1) + table[before + c - 1]));
-        }
-    }
 }
 
 /// The first upper bound of the module text, and the chain that it comes from.
@@ -429,18 +379,5 @@ mod tests {
         let (low, high) = enumerated(&x, 3, 3);
         assert!(found.lower.powi(2) <= high && low <= found.upper.powi(2));
         assert!(found.upper < 1.01 * found.lower);
-    }
-
-    #[test]
-    fn the_best_chain_is_the_best_of_all_patterns() {
-        let mut noise = Noise(13);
-        for (n, b, k) in schemas() {
-            let weights: Vec<f64> = (0..n).map(|_| noise.uniform()).collect();
-            let sum = |pattern: &[usize]| pattern.iter().map(|i| weights[*i]).sum::<f64>();
-            let expected = all_patterns(n, b, k).iter().map(|p| sum(p)).fold(0.0, f64::max);
-            let (value, chain) = best_chain(&weights, b, k);
-            assert!((value - expected).abs() < 1e-14 && (sum(&chain) - expected).abs() < 1e-14);
-            assert!(chain.len() <= k && chain.windows(2).all(|pair| pair[1] - pair[0] >= b));
-        }
     }
 }

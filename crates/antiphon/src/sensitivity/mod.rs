@@ -21,12 +21,14 @@
 //! | `bounds` | the paper's upper bounds |
 //! | `brute` | the paper's brute force over signs |
 //! | `min_sep` | minimum separation, where the patterns cannot be listed |
+//! | `chains` | the dynamic programme that it uses |
 //! | `search` | a search for bad patterns under minimum separation |
 //! | `progressions` | where it begins: arithmetic progressions |
 //! | `climb` | how it goes on: from a pattern to a worse one |
 
 pub mod bounds;
 pub mod brute;
+mod chains;
 mod climb;
 pub mod exact;
 mod interior;
