@@ -128,7 +128,8 @@ fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64) -> usize {
         let resume = if run { " --resume" } else { "" };
         let threads = 1 + kills % 3;
         let line = format!(
-            "{line} --checkpoints {folder} --checkpoint-every 1 --log {folder}.jsonl --threads {threads}{resume}"
+            "{line} --checkpoints {folder} --checkpoint-every 1 --log {folder}.jsonl --participation-log {folder}.who \
+             --threads {threads}{resume}"
         );
         let mut child = started(here, &line);
         // While the mechanism is made, in the middle of steps and of writes; later each time, so that it ends.
@@ -154,6 +155,15 @@ fn logged(here: &Path, folder: &str) -> Vec<u64> {
     lines.map(|line| line["epoch"].as_u64().unwrap()).collect()
 }
 
+/// Who took part, as it is logged; the steps are all there, once and in order.
+fn participants(here: &Path, folder: &str, steps: usize) -> String {
+    let text = std::fs::read_to_string(here.join(format!("{folder}.who"))).unwrap();
+    let step =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["step"].as_u64().unwrap();
+    assert_eq!(text.lines().map(step).collect::<Vec<_>>(), (0..steps as u64).collect::<Vec<_>>(), "{folder}");
+    text
+}
+
 fn kills_lose_nothing(epochs: usize, least: usize) {
     let folder = folder();
     let here = folder.path();
@@ -163,13 +173,15 @@ fn kills_lose_nothing(epochs: usize, least: usize) {
     {
         let line = format!("train --epochs {epochs} --batch-size 100 --mechanism {mechanism}{seed}");
         let whole = format!("{mechanism}-whole");
-        antiphon(here, &format!("{line} --checkpoints {whole}")).success();
+        antiphon(here, &format!("{line} --checkpoints {whole} --participation-log {whole}.who")).success();
         let mut kills = 0;
         for turn in 0.. {
             let killed = format!("{mechanism}-killed-{turn}");
             kills += kill_until_done(here, &line, &killed, 7 + i as u64 + 10 * turn);
+            let who = participants(here, &killed, 15 * epochs);
             if !seed.is_empty() {
                 assert!(parameters(here, &killed) == parameters(here, &whole), "{mechanism}, {kills} kills");
+                assert_eq!(who, participants(here, &whole, 15 * epochs), "{mechanism}, {kills} kills");
             }
             assert_eq!(logged(here, &killed), all, "{mechanism}, {kills} kills");
             if kills >= least {
@@ -438,4 +450,39 @@ fn wrong_input_is_named() {
         let text = message(here, line, 2);
         assert!(text.contains(expected), "{line}: {text}");
     }
+}
+
+/// The log of a run is what `audit` reads, and a run that followed its schema has the ε that it stated.
+#[test]
+fn a_run_is_audited_by_its_log() {
+    let folder = folder();
+    let here = folder.path();
+    antiphon(here, "make tree-online --epochs 3 --steps-per-epoch 15 --output m").success();
+    let train = "train --epochs 3 --batch-size 100 --mechanism m --epsilon 4 --delta 1e-5 --participation-log who.jsonl";
+    let run = json(here, &format!("{train} --json"), 0)["runs"][0].clone();
+    let line = format!(
+        "audit who.jsonl --mechanism m --delta 1e-5 --units 1440 --noise-multiplier {}",
+        run["noise_multiplier"]
+    );
+    let value = json(here, &format!("{line} --json"), 0);
+    assert!(value["ok"] == true && value["steps"] == 45 && value["units"] == 1440, "{value}");
+    assert_eq!(value["epsilon_realised"], value["epsilon_stated"]);
+    let [stated, trained] = [&value["epsilon_stated"], &run["epsilon"]].map(|x| x.as_f64().unwrap());
+    assert!((stated / trained - 1.0).abs() < 1e-9, "{stated} {trained}");
+    assert!(message(here, train, 2).contains("exists; use --force"));
+    antiphon(here, &format!("{train} --force")).success();
+    let several = format!("{train} --repeats 2");
+    assert!(message(here, &several, 2).contains("--participation-log must be left out"));
+    // Real Poisson samples look like it; shuffled batches do not.
+    let sampled = |mechanism: &str, code: i32| {
+        let line = format!(
+            "train --epochs 20 --batch-size 100 --mechanism {mechanism} --participation-log s.jsonl --force --seed 1"
+        );
+        antiphon(here, &line).success();
+        let line = "audit s.jsonl --sampling-rate 0.06944444444444445 --compositions 300 --units 1440 --noise-multiplier 1 --delta 1e-5";
+        let value = json(here, &format!("{line} --json"), code);
+        assert!(value["epsilon_realised"].is_null() && value["sensitivity_realised"].is_null(), "{value}");
+    };
+    sampled("dp-sgd", 0);
+    sampled("dp-sgd-shuffled", 1);
 }

@@ -1,10 +1,15 @@
 //! A private run as its callers meet it: what it adds, what it refuses, and how it goes on.
 
+// Lists of one range are meant as such, and so is a range that ends before it begins.
+#![allow(clippy::single_range_in_vec_init, clippy::reversed_empty_ranges)]
+
 use antiphon::accounting::{Adjacency, NoiseMultiplier};
 use antiphon::make;
 use antiphon::mechanism::{Family, Structured};
 use antiphon::noise::{Cipher, Key, Origin, Rows, Stddev};
 use antiphon::optimize::{Params, optimize};
+use antiphon::run::audit::audit;
+use antiphon::run::log::{Limits, Reader, Writer};
 use antiphon::run::{Budget, PrivateRun, Sampled, Settings, State, Unit};
 use antiphon::schema::Schema;
 use antiphon::verify::{Verified, verify};
@@ -274,6 +279,50 @@ fn a_key_file_serves_one_run_which_may_go_on() {
     let mut lost = PrivateRun::new(mechanism(), &settings(), Key::load(&copy).unwrap()).unwrap();
     lost.restore(&state).unwrap();
     assert!(lost.admit(1, &batch(1)).unwrap_err().to_string().contains("has no record of the run"));
+}
+
+#[test]
+fn the_log_says_who_took_part_and_the_audit_agrees_with_the_statement() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("who.jsonl");
+    let mut run = PrivateRun::new(mechanism(), &settings(), key(8)).unwrap();
+    run.log_to(Writer::create(&path).unwrap()).unwrap();
+    (0..5).for_each(|_| drop(take(&mut run)));
+    let state = run.state();
+    (0..2).for_each(|_| drop(take(&mut run))); // lost, but logged
+    drop(run);
+    // Another process goes on: the log too, from where the state is.
+    let mut run = PrivateRun::new(mechanism(), &settings(), key(8)).unwrap();
+    run.restore(&state).unwrap();
+    let text = run.log_to(Writer::resume(&path, 4).unwrap()).unwrap_err().to_string();
+    assert!(
+        text.contains("the participation log must be one of 5 steps, as the run has taken, got 4 steps"),
+        "{text}"
+    );
+    std::fs::write(
+        &path,
+        (0..7)
+            .map(|t| format!("{{\"step\":{t},\"units\":[{},{}]}}\n", batch(t)[0], batch(t)[1]))
+            .collect::<String>(),
+    )
+    .unwrap();
+    run.log_to(Writer::resume(&path, 5).unwrap()).unwrap();
+    whole(&mut run);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let expected: String =
+        (0..12).map(|t| format!("{{\"step\":{t},\"units\":[{},{}]}}\n", batch(t)[0], batch(t)[1])).collect();
+    assert_eq!(text, expected);
+    let lines = Reader::open(&path, Limits { steps: 12, units: Some(8) }).unwrap();
+    let privacy = *run.privacy();
+    let found =
+        audit(&mechanism(), lines, privacy.noise_multiplier(), privacy.delta(), privacy.adjacency()).unwrap();
+    assert!(found.ok() && found.epsilon_realised == found.epsilon_stated);
+    assert!((found.epsilon_realised / privacy.epsilon() - 1.0).abs() < 1e-9);
+    // A log that is ahead of the run is not its own.
+    let mut run = PrivateRun::new(mechanism(), &settings(), key(8)).unwrap();
+    let mut full = Writer::create(&folder.path().join("full")).unwrap();
+    full.append(0, &[]).unwrap();
+    assert!(run.log_to(full).is_err());
 }
 
 #[test]

@@ -568,8 +568,8 @@ fn joined(settings: &Settings) -> Result<Vec<Range<u64>>> {
     if settings.params == 0 {
         return Err(Error::argument("params", "at least 1", 0));
     }
-    let whole = [0..settings.params];
-    let given = settings.ranges.as_deref().unwrap_or(&whole);
+    let whole = 0..settings.params;
+    let given = settings.ranges.as_deref().unwrap_or(std::slice::from_ref(&whole));
     let mut joined: Vec<Range<u64>> = Vec::new();
     for range in given.iter().filter(|range| range.start != range.end) {
         if range.start > range.end || range.end > settings.params {
