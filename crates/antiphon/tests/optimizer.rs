@@ -1,7 +1,7 @@
 //! The optimizer against what is known of the optimum: the dual never falls, bounds never cross, published and closed
 //! values are met, and what cannot be done is refused with a reason.
 
-use antiphon::error::Error;
+use antiphon::error::{Error, Hint};
 use antiphon::linalg::Matrix;
 use antiphon::linalg::dense::{from_fn, gram, lower_inverse, squared_norm};
 use antiphon::mechanism::{Mechanism, Noise};
@@ -317,9 +317,9 @@ fn what_cannot_be_optimized_is_refused_with_a_reason() {
 
     let schema = Schema::min_separation(12, 4, 3).unwrap();
     let error = refusal(&schema, &prefix(12), &params);
-    assert!(matches!(error, Error::Unsupported(_)));
+    assert!(matches!(error.parts(), (Error::Unsupported(_), Some(Hint::ListedSchema))));
     assert!(
-        error.to_string().contains("minimum separation") && error.to_string().contains("--steps-per-epoch")
+        error.to_string().contains("minimum separation") && error.to_string().contains("fixed epoch order")
     );
 
     let schema = Schema::patterns(5, vec![vec![0, 2], vec![1, 4]]).unwrap();
@@ -329,8 +329,8 @@ fn what_cannot_be_optimized_is_refused_with_a_reason() {
 
     let schema = Schema::epochs(10, 1201).unwrap();
     let error = refusal(&schema, &prefix(12_010), &params);
-    assert!(matches!(error, Error::Unsupported(_)));
-    assert!(error.to_string().contains("12010 steps") && error.to_string().contains("--implicit"), "{error}");
+    assert!(matches!(error.parts(), (Error::Unsupported(_), Some(Hint::Implicit))));
+    assert!(error.to_string().contains("12010 steps") && error.to_string().contains("implicit"), "{error}");
 
     for (schema, workload) in [
         (Schema::epochs(6, 2).unwrap(), prefix(12)),
@@ -340,7 +340,7 @@ fn what_cannot_be_optimized_is_refused_with_a_reason() {
     ] {
         let error = refusal(&schema, &workload, &implicit);
         assert!(matches!(error, Error::Unsupported(_)));
-        assert!(error.to_string().starts_with("--implicit needs the linear-time route"), "{error}");
+        assert!(error.to_string().starts_with("an implicit mechanism needs the linear-time route"), "{error}");
     }
 
     let error = refusal(&Schema::epochs(3, 4).unwrap(), &prefix(11), &params).to_string();
