@@ -15,6 +15,14 @@ use antiphon::schema::Schema;
 use antiphon::verify::{Verified, verify};
 use antiphon::workload::Workload;
 
+#[path = "../examples/private_run.rs"]
+mod example;
+
+#[test]
+fn the_example_runs() {
+    example::main().unwrap();
+}
+
 const TARGET: Budget = Budget::Target { epsilon: 4.0, delta: 1e-5 };
 
 fn mechanism() -> Verified {
