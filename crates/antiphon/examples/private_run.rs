@@ -7,7 +7,7 @@ use antiphon::schema::Schema;
 use antiphon::verify::verify;
 use antiphon::workload::Workload;
 
-pub fn main() -> antiphon::Result<()> {
+pub(crate) fn main() -> antiphon::Result<()> {
     // Two epochs of five steps, in the same order; plain SGD. The best mechanism for it, verified.
     let schema = Schema::epochs(2, 5)?;
     let optimized = optimize(&schema, &Workload::prefix_sum(10), &Params::default(), &|_| true)?;

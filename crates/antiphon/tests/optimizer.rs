@@ -340,7 +340,10 @@ fn what_cannot_be_optimized_is_refused_with_a_reason() {
     ] {
         let error = refusal(&schema, &workload, &implicit);
         assert!(matches!(error, Error::Unsupported(_)));
-        assert!(error.to_string().starts_with("an implicit mechanism needs the linear-time route"), "{error}");
+        assert!(
+            error.to_string().starts_with("an implicit mechanism needs the linear-time route"),
+            "{error}"
+        );
     }
 
     let error = refusal(&Schema::epochs(3, 4).unwrap(), &prefix(11), &params).to_string();

@@ -425,6 +425,7 @@ fn a_statement_says_what_the_run_is() {
         "12 steps: 3 epochs with the same batches",
         "clip norm 1.5",
         "comes from a seed",
+        "Not checked: that the contribution of each user to a step was clipped to the clip norm 1.5",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

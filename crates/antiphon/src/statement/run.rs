@@ -30,14 +30,19 @@ pub fn large_delta(delta: f64, units: usize, name: &str) -> Option<String> {
 }
 
 impl PrivateRun {
-    /// What ε means, and what it does not cover.
+    /// What ε means, what it does not cover, and what the run cannot see: that contributions were clipped.
     pub fn statement(&self) -> Statement {
         let name =
             self.mechanism().map_or("independent noise", |mechanism| mechanism.mechanism().noise().kind());
-        self.statement_named(name)
+        let unit = self.unit().name();
+        self.statement_named(name).with(format!(
+            "Not checked: that the contribution of each {unit} to a step was clipped to the clip norm {} as a whole, and that the sums have no \
+             contributions but those of the {unit}s that were admitted.",
+            self.clip_norm()
+        ))
     }
 
-    /// The same with the name that the program has for the mechanism.
+    /// What ε means with the name that the program has for the mechanism, for a program that clips what it adds up.
     pub fn statement_named(&self, mechanism: &str) -> Statement {
         let name = self.unit().name();
         let mut sentences = match (self.mechanism(), self.sampling()) {
