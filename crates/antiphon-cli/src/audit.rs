@@ -137,7 +137,7 @@ impl Audit {
             }),
             checks: None,
             warnings: remarks(&found.counts, examined.schema.steps()),
-            statement: self.statement(&found),
+            statement: self.statement(&found, examined.schema.steps()),
         };
         self.show(&shown, json, || print_about(&examined, path))
     }

@@ -473,6 +473,24 @@ fn a_run_is_audited_by_its_log() {
     antiphon(here, &format!("{train} --force")).success();
     let several = format!("{train} --repeats 2");
     assert!(message(here, &several, 2).contains("--participation-log must be left out"));
+    assert!(
+        message(here, &format!("{train} --force --log who.jsonl"), 2).contains("another file than --log")
+    );
+    // The log of another run does not go on, and is not touched.
+    let kept = |folder: &str| {
+        format!(
+            "train --epochs 3 --batch-size 100 --mechanism m --checkpoints {folder} --participation-log {folder}.who"
+        )
+    };
+    antiphon(here, &kept("one")).success();
+    let foreign = std::fs::read(here.join("one.who")).unwrap();
+    // As if it had been killed before its end: a finished run has no key any more.
+    let line = format!("{} --seed 3", kept("three"));
+    antiphon(here, &line).success();
+    std::fs::copy(here.join("one.who"), here.join("three.who")).unwrap();
+    let said = message(here, &format!("{line} --resume"), 2);
+    assert!(said.contains("is the participation log of another run"), "{said}");
+    assert_eq!(std::fs::read(here.join("three.who")).unwrap(), foreign);
     // Real Poisson samples look like it; shuffled batches do not.
     let sampled = |mechanism: &str, code: i32| {
         let line = format!(

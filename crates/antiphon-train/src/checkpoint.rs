@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::task::Task;
 use crate::trainer::{Epoch, Running, Saved, State};
 use antiphon::error::Hint;
-use antiphon::noise::key_file::{self, Use};
+use antiphon::noise::key_file;
 use antiphon::noise::{Cipher, Key};
 use antiphon::{Error, Result, atomic, tensors};
 use safetensors::{Dtype, SafeTensors};
@@ -118,7 +118,7 @@ impl Folder {
         let secrets = match seed {
             Some(seed) => Secrets::from_seed(seed, &description.id()),
             None => {
-                let key = key_file::create(&path.join("key.json"), Cipher::fastest(), Use::Train)?;
+                let key = key_file::create_for_training(&path.join("key.json"), Cipher::fastest())?;
                 run.key_fingerprint = Some(key.fingerprint());
                 Secrets::from_key(key)
             }
@@ -320,7 +320,7 @@ fn key_of(folder: &Path, run: &Bound) -> Result<Key> {
         let reason = "belongs to a run that is finished: its key was removed, so it cannot be resumed";
         return Err(Error::File { path: folder.join("run.json"), reason: reason.into() });
     }
-    let key = key_file::read(&path)?;
+    let key = key_file::read_for_training(&path)?;
     if Some(key.fingerprint()) != run.key_fingerprint {
         return Err(Error::File { path, reason: "is the key of another run".into() });
     }

@@ -167,8 +167,8 @@ impl Job {
         let (from, before) =
             resumed.map_or(Ok((Beginning::New, 0.0)), |folder| resume(&mut trainer, folder))?;
         if let Some(path) = logs.participation {
-            let log = participation_log(path, trainer.state().step, from, logs.replace)?;
-            trainer.run_mut().log_to(log)?;
+            let log = participation_log(path, &trainer, from, logs.replace)?;
+            trainer.run_mut().log_with(log)?;
         }
         let seconds = || before + start.elapsed().as_secs_f64();
         let every = place.and_then(|place| place.every).unwrap_or(settings.steps_per_epoch(task.train.len()));
@@ -213,7 +213,8 @@ fn statement(trainer: &Trainer<'_>, design: &Design, task: &Task) -> Statement {
     let accuracy = if task.held_out { ", the accuracy on held-out training examples" } else { "" };
     let shown =
         format!("the training loss and the fraction of clipped gradients that are shown here{accuracy}");
-    trainer.run().statement_named(design.name()).not_covering(&shown)
+    let clipped = format!("The gradient of every example was clipped to norm {}.", trainer.run().clip_norm());
+    trainer.run().statement_named(design.name()).with(clipped).not_covering(&shown)
 }
 
 /// The folder of a run, if it has one, and its secrets.
@@ -240,17 +241,23 @@ fn resume(trainer: &mut Trainer<'_>, folder: &Folder) -> Result<(Beginning, f64)
     Ok((Beginning::Checkpoint, seconds))
 }
 
-/// A new log of who takes part, or the one of a run that is resumed, up to where that stands.
-fn participation_log(path: &Path, step: usize, from: Beginning, replace: bool) -> Result<Writer> {
+/// A new log of who takes part, or that of a run that is resumed, up to where that stands. Every line of the latter must be one of this run,
+/// also those of steps that will happen again.
+fn participation_log(path: &Path, trainer: &Trainer<'_>, from: Beginning, replace: bool) -> Result<Writer> {
+    let step = trainer.state().step;
     if from != Beginning::New && (step > 0 || path.exists()) {
-        return Writer::resume(path, step);
+        return Writer::resume(path, step, |line| match line {
+            Some(line) if !trainer.takes_part(line) => {
+                Err(Error::Unsupported("is the participation log of another run".into()))
+            }
+            _ => Ok(()),
+        });
     }
     antiphon::atomic::check(path, replace)?;
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::Io { path: path.into(), source: error })
-        }
-        _ => Writer::create(path),
+    match path.exists() {
+        // Emptied under its lock, and not removed: another run may be writing it.
+        true => Writer::resume(path, 0, |_| Ok(())),
+        false => Writer::create(path),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::secrets::Secrets;
 use crate::settings::Settings;
 use crate::task::{Score, Task};
 use antiphon::accounting::calibrate::Run;
+use antiphon::run::log::Line;
 use antiphon::run::{self, Budget, Privacy, PrivateRun};
 use antiphon::text::counted;
 use antiphon::{Error, Result};
@@ -165,6 +166,16 @@ impl<'a> Trainer<'a> {
     /// What is to be kept for [`Trainer::resume`].
     pub fn saved(&self) -> Saved {
         Saved { model: self.state.clone(), run: self.run.state() }
+    }
+
+    /// Whether a line of a log is one of this run.
+    pub fn takes_part(&self, line: &Line) -> bool {
+        let participants = match &self.batches {
+            Some(batches) => batches.step(line.step),
+            None => self.run.sample_of(line.step).unwrap_or_default(),
+        };
+        line.step < self.steps()
+            && participants.iter().map(|unit| *unit as u64).eq(line.units.iter().copied())
     }
 
     /// The private run: its figures and its statement.

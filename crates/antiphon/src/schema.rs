@@ -199,11 +199,17 @@ impl Schema {
 
     /// The schema in words, for people.
     pub fn describe(&self) -> String {
+        self.describe_for("example")
+    }
+
+    /// The same where a unit of privacy has another name.
+    pub fn describe_for(&self, unit: &str) -> String {
+        let one = if unit == "example" { "an example".into() } else { format!("a {unit}") };
         let of = |n: &usize| counted(*n, "step");
         match self {
             Schema::FixedOrder { steps, steps_per_epoch, max_participations: k } => {
                 if *k == 1 && steps == steps_per_epoch {
-                    format!("{}, each example at most once", of(steps))
+                    format!("{}, each {unit} at most once", of(steps))
                 } else if self.residues().is_some() && steps % steps_per_epoch == 0 {
                     format!(
                         "{} of {} ({}), same order in every epoch",
@@ -213,15 +219,11 @@ impl Schema {
                     )
                 } else {
                     let often = counted(*k, "participation");
-                    format!(
-                        "{}, an example returns every {}, at most {often}",
-                        of(steps),
-                        of(steps_per_epoch)
-                    )
+                    format!("{}, {one} returns every {}, at most {often}", of(steps), of(steps_per_epoch))
                 }
             }
             Schema::MinSeparation { steps, min_separation, max_participations } => format!(
-                "{}, an example returns after {} at the earliest, at most {}",
+                "{}, {one} returns after {} at the earliest, at most {}",
                 of(steps),
                 of(min_separation),
                 counted(*max_participations, "participation")

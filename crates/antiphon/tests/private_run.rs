@@ -6,7 +6,7 @@
 use antiphon::accounting::{Adjacency, NoiseMultiplier};
 use antiphon::make;
 use antiphon::mechanism::{Family, Structured};
-use antiphon::noise::{Cipher, Key, Origin, Rows, Stddev};
+use antiphon::noise::{Cipher, Key, Origin, Rows, Stddev, key_file};
 use antiphon::optimize::{Params, optimize};
 use antiphon::run::audit::audit;
 use antiphon::run::log::{Limits, Reader, Writer};
@@ -115,6 +115,11 @@ fn shards_are_the_whole_in_any_ranges() {
             assert_eq!(take(&mut run), expected, "{ranges:?}");
         }
     }
+    for twice in [vec![0..10, 0..10], vec![5..9, 700..1000, 8..12]] {
+        let shard = Settings { ranges: Some(twice), ..settings() };
+        let text = PrivateRun::new(mechanism(), &shard, key(2)).err().unwrap().to_string();
+        assert!(text.contains("ranges of coordinates must be without overlap"), "{text}");
+    }
     for wrong in [vec![0..1001], vec![9..3], vec![1000..1002]] {
         let shard = Settings { ranges: Some(wrong), ..settings() };
         let text = PrivateRun::new(mechanism(), &shard, key(2)).err().unwrap().to_string();
@@ -218,6 +223,7 @@ fn a_state_of_another_run_is_refused_by_what_differs() {
     assert!(text.contains("stddev was") && text.contains("noise was"), "{text}");
     // Numbers that no run can have.
     let text = serde_json::to_string(&state).unwrap();
+    assert!(text.contains("\"seal\""));
     for (from, to) in
         [("\"step\":1", "\"step\":13"), ("\"first\":[1", "\"first\":[7"), ("\"first\":[1,", "\"first\":[")]
     {
@@ -256,7 +262,7 @@ fn a_key_file_serves_one_run_which_may_go_on() {
         stored["uses"].clone()
     };
     let mut run = PrivateRun::new(mechanism(), &settings(), fresh).unwrap();
-    assert!(uses().is_null(), "nothing was drawn yet");
+    assert_eq!(uses(), serde_json::json!([]), "nothing was drawn yet");
     take(&mut run);
     assert_eq!(uses()[0]["kind"], "run");
     let state = run.state();
@@ -287,6 +293,20 @@ fn a_key_file_serves_one_run_which_may_go_on() {
     let mut lost = PrivateRun::new(mechanism(), &settings(), Key::load(&copy).unwrap()).unwrap();
     lost.restore(&state).unwrap();
     assert!(lost.admit(1, &batch(1)).unwrap_err().to_string().contains("has no record of the run"));
+    // Nor does a key begin a run that may have been used before there were records.
+    let mut old = PrivateRun::new(mechanism(), &settings(), Key::load(&copy).unwrap()).unwrap();
+    assert!(old.admit(0, &batch(0)).unwrap_err().to_string().contains("it may have been used"));
+    // Whichever way a key is read: its file is looked at, and must still be its own.
+    let mut read = PrivateRun::new(mechanism(), &settings(), key_file::read(&path).unwrap()).unwrap();
+    assert!(read.admit(0, &batch(0)).unwrap_err().to_string().contains("already used"));
+    let swapped = folder.path().join("swapped.json");
+    let mut run = PrivateRun::new(mechanism(), &settings(), Key::fresh(&swapped).unwrap()).unwrap();
+    std::fs::remove_file(&swapped).unwrap();
+    Key::fresh(&swapped).unwrap();
+    assert!(
+        run.admit(0, &batch(0)).unwrap_err().to_string().contains("is not the one that was read from it")
+    );
+    assert!(key_file::read_for_training(&path).is_err(), "it is not a training run's");
 }
 
 #[test]
@@ -294,27 +314,29 @@ fn the_log_says_who_took_part_and_the_audit_agrees_with_the_statement() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("who.jsonl");
     let mut run = PrivateRun::new(mechanism(), &settings(), key(8)).unwrap();
-    run.log_to(Writer::create(&path).unwrap()).unwrap();
+    run.log_to(&path).unwrap();
     (0..5).for_each(|_| drop(take(&mut run)));
     let state = run.state();
     (0..2).for_each(|_| drop(take(&mut run))); // lost, but logged
     drop(run);
-    // Another process goes on: the log too, from where the state is.
+    // Another process goes on: the log too, from where the state is. One of another run is refused and stays as it is.
     let mut run = PrivateRun::new(mechanism(), &settings(), key(8)).unwrap();
     run.restore(&state).unwrap();
-    let text = run.log_to(Writer::resume(&path, 4).unwrap()).unwrap_err().to_string();
-    assert!(
-        text.contains("the participation log must be one of 5 steps, as the run has taken, got 4 steps"),
-        "{text}"
-    );
-    std::fs::write(
-        &path,
-        (0..7)
-            .map(|t| format!("{{\"step\":{t},\"units\":[{},{}]}}\n", batch(t)[0], batch(t)[1]))
-            .collect::<String>(),
-    )
-    .unwrap();
-    run.log_to(Writer::resume(&path, 5).unwrap()).unwrap();
+    let whole_log = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = whole_log.lines().collect();
+    let other = folder.path().join("other.jsonl");
+    for (text, reason) in [
+        (whole_log.replace("[0,1]", "[0]"), "the participation log of another run"),
+        (whole_log.replace("[0,1]", "[0,9]"), "there is no example 9"),
+        (lines[..4].join("\n"), "the participation log of another run"),
+        (whole_log.replace(&format!("{}\n", lines[2]), ""), "the participation log of another run"),
+    ] {
+        std::fs::write(&other, &text).unwrap();
+        let message = run.log_to(&other).unwrap_err().to_string();
+        assert!(message.contains(reason), "{reason}: {message}");
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), text);
+    }
+    run.log_to(&path).unwrap();
     whole(&mut run);
     let text = std::fs::read_to_string(&path).unwrap();
     let expected: String =
@@ -326,11 +348,17 @@ fn the_log_says_who_took_part_and_the_audit_agrees_with_the_statement() {
         audit(&mechanism(), lines, privacy.noise_multiplier(), privacy.delta(), privacy.adjacency()).unwrap();
     assert!(found.ok() && found.epsilon_realised == found.epsilon_stated);
     assert!((found.epsilon_realised / privacy.epsilon() - 1.0).abs() < 1e-9);
-    // A log that is ahead of the run is not its own.
+    // A new run makes a new log, and a run that has a log takes no other state.
     let mut run = PrivateRun::new(mechanism(), &settings(), key(8)).unwrap();
+    assert!(run.log_to(&path).unwrap_err().to_string().contains("never overwritten"));
     let mut full = Writer::create(&folder.path().join("full")).unwrap();
     full.append(0, &[]).unwrap();
-    assert!(run.log_to(full).is_err());
+    assert!(
+        run.log_with(full).unwrap_err().to_string().contains("must be one of 0 steps"),
+        "it is ahead of the run"
+    );
+    run.log_to(&folder.path().join("new")).unwrap();
+    assert!(run.restore(&state).unwrap_err().to_string().contains("writes a log already"));
 }
 
 #[test]
@@ -381,6 +409,21 @@ fn dp_sgd_is_a_run_that_draws_its_samples() {
     let mut run = PrivateRun::sampled(shuffled, &settings, noise, sampling).unwrap();
     run.admit(0, &[5, 6]).unwrap();
     assert!(!run.valid() && run.statement().to_string().starts_with("NOT A VALID GUARANTEE"));
+    // Keys from two places: what is said about one would not hold for the other.
+    let fresh = || Key::from_os(Cipher::fastest()).unwrap();
+    assert!(PrivateRun::sampled(sampled, &settings, fresh(), key(1)).is_err());
+    PrivateRun::sampled(sampled, &settings, fresh(), fresh()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    Key::fresh(&path).unwrap();
+    let [part, _] = Key::load(&path).unwrap().split(["a", "b"]);
+    assert!(PrivateRun::sampled(sampled, &settings, fresh(), part).is_err());
+    let [a, b] = Key::load(&path).unwrap().split(["a", "b"]);
+    let mut run = PrivateRun::sampled(sampled, &settings, a, b).unwrap();
+    run.admit(0, &run.sample().unwrap()).unwrap();
+    let [a, b] = Key::load(&path).unwrap().split(["c", "d"]);
+    let mut run = PrivateRun::sampled(sampled, &settings, a, b).unwrap();
+    assert!(run.admit(0, &run.sample().unwrap()).is_err(), "a key serves one run");
     // One key for both purposes, and rates that are none.
     assert!(PrivateRun::sampled(sampled, &settings, key(1), key(1)).is_err());
     for rate in [0.0, 1.5, f64::NAN] {

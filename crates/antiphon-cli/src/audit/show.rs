@@ -78,7 +78,7 @@ impl From<Counts> for Named {
 
 impl Audit {
     /// What the figures of a matrix mechanism mean.
-    pub fn statement(&self, found: &audit::Audit) -> Vec<String> {
+    pub fn statement(&self, found: &audit::Audit, planned: usize) -> Vec<String> {
         let [stated, realised] =
             [found.epsilon_stated, found.epsilon_realised].map(|epsilon| short_bound(epsilon, true));
         let mut sentences = vec![match found.violations.len() {
@@ -100,6 +100,8 @@ impl Audit {
              This ε holds only for the participations in this log, taken as fixed, and only if the log is true and complete.",
             self.delta
         ));
+        sentences
+            .extend(remarks(&found.counts, planned).into_iter().map(|remark| format!("CAUTION: {remark}.")));
         if found.ok() && found.epsilon_realised < found.epsilon_stated {
             sentences.push(
                 "It is smaller than the stated ε because less took part than the schema allows. The stated ε is the one that \

@@ -139,8 +139,8 @@ pub struct Train {
     /// Write a line of JSON for every epoch. It contains the training loss, which ε does not cover: do not publish it
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     log: Option<PathBuf>,
-    /// Write a line of JSON for every step: who took part in it, for `antiphon audit`. Keep it as private as the data; that of dp-sgd must
-    /// stay as secret as the key
+    /// Write a line of JSON for every step: who took part in it, for `antiphon audit`. Give it again with --resume, or lines will be
+    /// missing. Keep it as private as the data; that of dp-sgd must stay as secret as the key
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     participation_log: Option<PathBuf>,
     /// Draw the accuracy by step: NAME.svg and NAME.png
@@ -354,9 +354,30 @@ impl Train {
         for name in names {
             kind(name)?;
         }
+        self.check_different()?;
         if let Some(name) = &self.picture {
             for ending in ["svg", "png"] {
                 atomic::check(&name.with_extension(ending), self.replace())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses one file for two purposes.
+    fn check_different(&self) -> Result<()> {
+        let files = [
+            ("--output", &self.output),
+            ("--log", &self.log),
+            ("--participation-log", &self.participation_log),
+        ];
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        for (i, (flag, path)) in files.iter().enumerate() {
+            let Some(path) = path else { continue };
+            let same = |(_, other): &&(&str, &Option<PathBuf>)| {
+                other.as_ref().is_some_and(|other| absolute(other) == absolute(path))
+            };
+            if let Some((other, _)) = files[..i].iter().find(same) {
+                return Err(Error::argument(*flag, format!("another file than {other}"), path.display()));
             }
         }
         Ok(())

@@ -1,9 +1,10 @@
 //! Keys: 256 secret bits and the name of a cipher.
 
+use super::key_file::Record;
 use super::stream::{QUAD, Stream};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What makes the random words of a [`Key`]. It belongs to the key: another cipher is another field.
 ///
@@ -77,8 +78,8 @@ impl std::fmt::Display for Cipher {
 pub struct Key {
     pub(super) stream: Stream,
     origin: Origin,
-    /// The file that is to say what the key is used for, before the first number is drawn.
-    pub(crate) record: Option<PathBuf>,
+    /// Where it is to be recorded what the key is used for, before the first number is drawn.
+    pub(crate) record: Option<Record>,
 }
 
 /// Where a key comes from. A key that is made from another has its origin.
@@ -137,7 +138,9 @@ impl Key {
 
     /// The same with a file that is to say what the key is used for.
     pub(crate) fn recorded_in(self, file: &Path) -> Key {
-        Key { record: Some(file.into()), ..self }
+        // Absolute: a program may change its folder.
+        let path = std::fs::canonicalize(file).unwrap_or_else(|_| file.into());
+        Key { record: Some(Record { path, fingerprint: self.fingerprint() }), ..self }
     }
 
     /// Another hold on the same key, for what draws from it within one run.

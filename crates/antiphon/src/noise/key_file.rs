@@ -9,7 +9,7 @@ use crate::error::{Error, Hint, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a key is used for.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -45,6 +45,15 @@ impl std::fmt::Display for Use {
     }
 }
 
+/// Where the use of a key is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// Of the key in it, from which a key may be a part.
+    pub(crate) fingerprint: String,
+}
+
 /// What the file holds.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,9 +63,9 @@ struct Stored {
     cipher: String,
     /// 256 bits in hexadecimal.
     key: String,
-    /// Files of earlier versions have no such record.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    uses: Vec<Use>,
+    /// Files of earlier versions have no such record: nobody knows what their keys were used for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uses: Option<Vec<Use>>,
 }
 
 /// Makes a fresh key for a use and writes both down. An existing file is an error: a key that is lost cannot be made again.
@@ -67,25 +76,40 @@ pub fn create(path: &Path, cipher: Cipher, first: Use) -> Result<Key> {
 fn create_for(path: &Path, cipher: Cipher, uses: Vec<Use>) -> Result<Key> {
     let secret = fresh_secret()?;
     let key: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-    write(path, false, &Stored { antiphon_key: 1, cipher: cipher.name().into(), key, uses })?;
-    Ok(Key::from_bytes(secret, cipher).with_origin(Origin::File))
+    write(path, false, &Stored { antiphon_key: 1, cipher: cipher.name().into(), key, uses: Some(uses) })?;
+    Ok(Key::from_bytes(secret, cipher).with_origin(Origin::File).recorded_in(path))
 }
 
 impl Key {
     /// A fresh key in a new file, which will say what it is used for. An existing file is an error.
     pub fn fresh(path: &Path) -> Result<Key> {
-        Ok(create_for(path, Cipher::fastest(), Vec::new())?.recorded_in(path))
+        create_for(path, Cipher::fastest(), Vec::new())
     }
 
     /// The key in a file. A [`PrivateRun`](crate::run::PrivateRun) that begins with it is recorded there, and another one is refused.
     pub fn load(path: &Path) -> Result<Key> {
-        Ok(read(path)?.recorded_in(path))
+        read(path)
     }
 }
 
-/// Reads a key.
+/// Reads a key. What begins with it is recorded in its file, or refused.
 pub fn read(path: &Path) -> Result<Key> {
-    Ok(load(path)?.0)
+    Ok(load(path)?.0.recorded_in(path))
+}
+
+/// Reads the key of a training run, whose folder keeps it from another one: the file must say that it is one. Nothing more is recorded.
+pub fn read_for_training(path: &Path) -> Result<Key> {
+    let (key, stored) = load(path)?;
+    match stored.uses.as_deref() {
+        Some([Use::Train]) => Ok(key),
+        _ => Err(Error::File { path: path.into(), reason: "is not the key of a training run".into() }),
+    }
+}
+
+/// Makes the fresh key of a training run, whose folder keeps it from another one. An existing file is an error.
+pub fn create_for_training(path: &Path, cipher: Cipher) -> Result<Key> {
+    create(path, cipher, Use::Train)?;
+    read_for_training(path)
 }
 
 /// Reads a key, or makes one for this use if there is no such file. Processes that ask at the same time get the same key.
@@ -99,7 +123,7 @@ pub fn read_or_create(path: &Path, new: Cipher, first: Use) -> Result<Key> {
 pub fn claim(path: &Path, intended: &Use, reuse: bool) -> Result<Vec<Use>> {
     let _others_wait = locked(path);
     let (key, mut stored) = load(path)?;
-    let before = stored.uses.clone();
+    let before = stored.uses.clone().unwrap_or_default();
     if before.contains(intended) && (reuse || before.len() == 1) {
         return Ok(before);
     }
@@ -112,7 +136,7 @@ pub fn claim(path: &Path, intended: &Use, reuse: bool) -> Result<Vec<Use>> {
         return Err(Error::File { path: path.into(), reason }.with(Hint::ReuseKey));
     }
     if !before.contains(intended) {
-        stored.uses.push(intended.clone());
+        stored.uses.get_or_insert_default().push(intended.clone());
         write(path, true, &stored)?;
     }
     Ok(before)
@@ -120,7 +144,8 @@ pub fn claim(path: &Path, intended: &Use, reuse: bool) -> Result<Vec<Use>> {
 
 /// Records that the key in this file serves a run, which begins or goes on. A key that has any record begins no run, and a run goes
 /// on only if it is the one in the record.
-pub(crate) fn claim_run(path: &Path, id: &str, goes_on: bool) -> Result<()> {
+pub(crate) fn claim_run(record: &Record, id: &str, goes_on: bool) -> Result<()> {
+    let path = &record.path;
     let _others_wait = locked(path);
     let (key, mut stored) = load(path)?;
     let run = Use::Run { id: id.into() };
@@ -128,14 +153,20 @@ pub(crate) fn claim_run(path: &Path, id: &str, goes_on: bool) -> Result<()> {
         let reason = format!("its key (fingerprint {}) {why}", key.fingerprint());
         Err(Error::File { path: path.into(), reason })
     };
-    match (&stored.uses[..], goes_on) {
-        ([only], true) if *only == run => Ok(()),
-        ([], true) | (_, true) => refuse("has no record of the run whose state is restored"),
-        ([], false) => {
-            stored.uses.push(run);
+    if key.fingerprint() != record.fingerprint {
+        return refuse("is not the one that was read from it");
+    }
+    match (stored.uses.as_deref(), goes_on) {
+        (Some([only]), true) if *only == run => Ok(()),
+        (_, true) => refuse("has no record of the run whose state is restored"),
+        (None, false) => refuse(
+            "has no record of what it was used for, as in files of earlier versions: it may have been used. Use a new key",
+        ),
+        (Some([]), false) => {
+            stored.uses = Some(vec![run]);
             write(path, true, &stored)
         }
-        ([other, ..], false) => refuse(&format!(
+        (Some([other, ..]), false) => refuse(&format!(
             "is already used for {other}, and a key serves one run: the noise of two runs with one key can cancel in their \
              difference. Use another key, or restore the state of that run to go on with it"
         )),
@@ -238,7 +269,8 @@ mod tests {
                 "{text}"
             );
             assert!(text.contains(&key.fingerprint()) && !text.contains(&secret), "{text}");
-            assert_eq!(load(&path).unwrap().1.uses, std::slice::from_ref(&first), "nothing was recorded");
+            let uses = load(&path).unwrap().1.uses.unwrap();
+            assert_eq!(uses, std::slice::from_ref(&first), "nothing was recorded");
         }
         // Who insists is recorded too, and then neither use goes without saying.
         assert_eq!(claim(&path, &Use::Train, true).unwrap(), std::slice::from_ref(&first));

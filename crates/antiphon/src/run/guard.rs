@@ -90,6 +90,20 @@ impl Guard {
         Ok(())
     }
 
+    /// Whether another guard would decide the same about everybody.
+    pub fn remembers_the_same_as(&self, other: &Guard) -> bool {
+        match (&self.memory, &other.memory) {
+            (Memory::Patterns { sets: a, of_unit: of_a }, Memory::Patterns { sets: b, of_unit: of_b }) => {
+                // The numbers of sets depend on who was refused.
+                let set = |sets: &[Vec<u32>], mark: u32| {
+                    (mark as usize).checked_sub(1).and_then(|number| sets.get(number).cloned())
+                };
+                of_a.len() == of_b.len() && of_a.iter().zip(of_b).all(|(x, y)| set(a, *x) == set(b, *y))
+            }
+            (a, b) => a == b,
+        }
+    }
+
     /// Whether these units may take part in a step. Nothing changes before [`Guard::commit`].
     pub fn check(&mut self, step: usize, units: &[usize]) -> Result<Changes> {
         self.check_batch(step, units)?;

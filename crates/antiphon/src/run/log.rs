@@ -42,6 +42,8 @@ pub struct Reader<R> {
     number: usize,
     last_step: Option<usize>,
     failed: bool,
+    /// Bytes up to the end of that line.
+    consumed: u64,
     buffer: Vec<u8>,
 }
 
@@ -65,15 +67,16 @@ impl<R: BufRead> Reader<R> {
     /// Reads from any source. The path is for messages.
     pub fn new(input: R, path: &Path, limits: Limits) -> Self {
         let (path, buffer) = (path.into(), Vec::new());
-        Reader { input, path, limits, number: 0, last_step: None, failed: false, buffer }
+        Reader { input, path, limits, number: 0, last_step: None, failed: false, consumed: 0, buffer }
     }
 
     fn read(&mut self) -> Result<Next> {
         loop {
             self.buffer.clear();
             let read = self.input.read_until(b'\n', &mut self.buffer);
-            if read.map_err(|source| Error::Io { path: self.path.clone(), source })? == 0 {
-                return Ok(Next::End);
+            match read.map_err(|source| Error::Io { path: self.path.clone(), source })? {
+                0 => return Ok(Next::End),
+                read => self.consumed += read as u64,
             }
             self.number += 1;
             if !self.buffer.iter().all(u8::is_ascii_whitespace) {
@@ -82,9 +85,14 @@ impl<R: BufRead> Reader<R> {
         }
         match serde_json::from_slice(&self.buffer) {
             Ok(line) => self.checked(line).map(Next::Line),
-            Err(_) if self.buffer.last() != Some(&b'\n') => Ok(Next::CutOff),
+            Err(_) if !self.ended() => Ok(Next::CutOff),
             Err(error) => Err(self.malformed(&error)),
         }
+    }
+
+    /// Whether the line that was read last has its line end.
+    fn ended(&self) -> bool {
+        self.buffer.last() == Some(&b'\n')
     }
 
     fn checked(&mut self, line: Line) -> Result<Line> {

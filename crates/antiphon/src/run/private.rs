@@ -3,19 +3,20 @@
 use super::guard::{Changes, Guard};
 use super::log::Writer;
 use super::sampling::Samples;
-use super::state::{Identity, State};
+use super::state::{Identity, Seal, State};
 use super::{Budget, Privacy, Unit};
 use crate::accounting::Adjacency;
 use crate::accounting::calibrate::Run;
 use crate::error::{Error, Result};
 use crate::mechanism::{Family, Noise, Structured};
+use crate::noise::key_file::{self, Record};
 use crate::noise::stddev::check_clip_norm;
-use crate::noise::{Key, Origin, Prepared, Rows, Stddev, key_file};
+use crate::noise::{Key, Origin, Prepared, Rows, Stddev};
 use crate::schema::MAX_STEPS;
 use crate::text::counted;
 use crate::verify::Verified;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// What a run is, beside its mechanism and its key.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,10 +71,16 @@ pub struct Sampled {
     pub poisson: bool,
 }
 
-/// Numbers to which noise can be added.
-pub trait Sum: Copy {
+/// Numbers to which noise can be added: `f32` and `f64`.
+pub trait Sum: Copy + sealed::Sealed {
     /// The number with some noise.
     fn plus(self, noise: f32) -> Self;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
 }
 
 impl Sum for f32 {
@@ -116,6 +123,7 @@ pub struct PrivateRun {
     /// Who was admitted to the step that is next.
     admitted: Option<Admitted>,
     began: Began,
+    restored: bool,
     log: Option<Writer>,
 }
 
@@ -134,10 +142,12 @@ struct Admitted {
     changes: Changes,
 }
 
-/// What is known of the key after it was taken apart.
+/// What is kept of the key beside the noise that it makes.
 struct Source {
     origin: Origin,
-    record: Option<PathBuf>,
+    record: Option<Record>,
+    /// Seals states.
+    seal: Seal,
 }
 
 /// Whether a key file knows of this run.
@@ -201,6 +211,15 @@ impl PrivateRun {
             let allowed = "another one than the key of the noise: make both by splitting one key";
             return Err(Error::argument("the key of the samples", allowed, "the same"));
         }
+        // What is said about one and recorded for one must hold for both.
+        if (noise.origin(), &noise.record) != (sampling.origin(), &sampling.record) {
+            let allowed = "from where the key of the noise is from: make both by splitting one key";
+            return Err(Error::argument(
+                "the key of the samples",
+                allowed,
+                format!("{:?}", sampling.origin()),
+            ));
+        }
         let stddev = sampled.stddev(&privacy, settings.clip_norm)?;
         let independent = Noise::Structured(Structured { family: Family::Identity, stamps: 1 });
         let prepared = Prepared::new(&independent, sampled.steps, stddev.value())?;
@@ -249,12 +268,13 @@ impl PrivateRun {
             clip_norm: settings.clip_norm,
             privacy,
             identity,
-            key: Source { origin: key.origin(), record: key.record.clone() },
+            key: Source { origin: key.origin(), record: key.record.clone(), seal: Seal::new(&key) },
             rows,
             row: vec![0.0; coordinates],
             step: 0,
             admitted: None,
             began: Began::No,
+            restored: false,
             log: None,
         })
     }
@@ -298,6 +318,11 @@ impl PrivateRun {
         }
     }
 
+    /// Whether it goes on from a saved state.
+    pub fn restored(&self) -> bool {
+        self.restored
+    }
+
     /// Whether ε holds for what the run does.
     pub fn valid(&self) -> bool {
         !matches!(self.who, Who::Anybody(_))
@@ -335,8 +360,13 @@ impl PrivateRun {
 
     /// The sample of the step that is next, in a run that draws them; these units, and no others, are to be admitted.
     pub fn sample(&self) -> Option<Vec<usize>> {
+        self.sample_of(self.step)
+    }
+
+    /// The sample of any step.
+    pub fn sample_of(&self, step: usize) -> Option<Vec<usize>> {
         match &self.who {
-            Who::Samples(_, samples) if self.step < self.steps() => Some(samples.step(self.step)),
+            Who::Samples(_, samples) if step < self.steps() => Some(samples.step(step)),
             _ => None,
         }
     }
@@ -397,7 +427,15 @@ impl PrivateRun {
             Who::Schema(both) => Some(both.1.memory().clone()),
             _ => None,
         };
-        State { antiphon_run_state: 1, identity: self.identity.clone(), step: self.step, participation }
+        let mut state = State {
+            antiphon_run_state: 1,
+            identity: self.identity.clone(),
+            step: self.step,
+            participation,
+            seal: String::new(),
+        };
+        state.seal = self.key.seal.of(&state);
+        state
     }
 
     /// Goes on from a state of this very run: mechanism, noise, clip norm, layout and keys are compared. Only a run that has not begun can
@@ -406,10 +444,18 @@ impl PrivateRun {
         if self.began == Began::Here || self.step > 0 {
             return Err(Error::Privacy("a run that has begun cannot go on from another state".into()));
         }
+        if self.log.is_some() {
+            return Err(Error::Privacy(
+                "a run that writes a log already cannot go on from another state".into(),
+            ));
+        }
         if state.antiphon_run_state != 1 {
             return Err(Error::argument("the version of the state", "1", state.antiphon_run_state));
         }
         self.identity.check(&state.identity)?;
+        if state.seal != self.key.seal.of(state) {
+            return Err(Error::Privacy("the state was changed after the run had given it out".into()));
+        }
         if state.step > self.steps() {
             return Err(Error::argument(
                 "the step of the state",
@@ -426,15 +472,37 @@ impl PrivateRun {
             }
         }
         self.rows.iter_mut().try_for_each(|rows| rows.seek(state.step))?;
-        (self.step, self.began) = (state.step, Began::Elsewhere);
+        (self.step, self.began, self.restored) = (state.step, Began::Elsewhere, true);
         Ok(())
     }
 
-    /// Writes from now on who takes part in a step, before its noise is given away: what [`audit`](super::audit) reads. The log must end
-    /// where the run stands.
+    /// Writes from now on who takes part in a step, before its noise is given away: what [`audit`](super::audit) reads. A new run makes a new
+    /// file; one that was restored goes on with its own, whose lines must be those of the steps that the state has seen.
     ///
     /// Who took part is as private as the data, and for Poisson samples as secret as the key.
-    pub fn log_to(&mut self, log: Writer) -> Result<()> {
+    pub fn log_to(&mut self, path: &Path) -> Result<()> {
+        if self.step == 0 && !(self.restored && path.exists()) {
+            return self.log_with(Writer::create(path)?);
+        }
+        let (mut again, mut lines) = (self.who.again(self.unit, self.identity.units), 0);
+        let writer = Writer::resume(path, self.step, |line| match line {
+            // Those after the state will happen again.
+            Some(line) if line.step >= self.step => Ok(()),
+            Some(line) => {
+                let units: Vec<usize> = line.units.iter().map(|unit| *unit as usize).collect();
+                let changes = again.check(line.step, &units, self.unit)?;
+                again.commit(changes);
+                lines += 1;
+                Ok(())
+            }
+            None if lines == self.step && again.remembers_the_same_as(&self.who) => Ok(()),
+            None => Err(Error::Privacy("it is the participation log of another run".into())),
+        })?;
+        self.log_with(writer)
+    }
+
+    /// The same with a log that is open. It must end where the run stands; that its lines are those of this run is up to the caller.
+    pub fn log_with(&mut self, log: Writer) -> Result<()> {
         let there = log.last_step().map_or(0, |last| last + 1);
         if there != self.step {
             let allowed = format!("one of {}, as the run has taken", counted(self.step, "step"));
@@ -472,8 +540,8 @@ impl PrivateRun {
 
     /// Records in the key's file what the key is used for, before the first number is drawn.
     fn begin(&mut self) -> Result<()> {
-        if let (Some(path), Began::No | Began::Elsewhere) = (&self.key.record, self.began) {
-            key_file::claim_run(path, &self.identity.id(), self.began == Began::Elsewhere)?;
+        if let (Some(record), Began::No | Began::Elsewhere) = (&self.key.record, self.began) {
+            key_file::claim_run(record, &self.identity.id(), self.began == Began::Elsewhere)?;
         }
         self.began = Began::Here;
         Ok(())
@@ -498,6 +566,25 @@ impl PrivateRun {
 }
 
 impl Who {
+    /// The same before its first step.
+    fn again(&self, unit: Unit, units: usize) -> Who {
+        match self {
+            Who::Schema(both) => {
+                let guard = Guard::new(both.0.schema(), unit, units);
+                Who::Schema(Box::new((both.0.clone(), guard)))
+            }
+            Who::Samples(sampled, samples) => Who::Samples(*sampled, samples.share()),
+            Who::Anybody(sampled) => Who::Anybody(*sampled),
+        }
+    }
+
+    fn remembers_the_same_as(&self, other: &Who) -> bool {
+        match (self, other) {
+            (Who::Schema(a), Who::Schema(b)) => a.1.remembers_the_same_as(&b.1),
+            _ => true,
+        }
+    }
+
     fn check(&mut self, step: usize, units: &[usize], unit: Unit) -> Result<Changes> {
         match self {
             Who::Schema(both) => both.1.check(step, units),
@@ -563,10 +650,17 @@ fn check_event(privacy: &Privacy, run: Run, settings: &Settings) -> Result<()> {
     Err(Error::argument("privacy", allowed, format!("{:?} under {:?}", privacy.run(), privacy.adjacency())))
 }
 
-/// The ranges of coordinates, those that touch made one.
+/// The ranges of coordinates, those that touch made one. No coordinate may be there twice: its noise would cancel in the difference.
 fn joined(settings: &Settings) -> Result<Vec<Range<u64>>> {
     if settings.params == 0 {
         return Err(Error::argument("params", "at least 1", 0));
+    }
+    let mut sorted = settings.ranges.clone().unwrap_or_default();
+    sorted.retain(|range| range.start < range.end);
+    sorted.sort_unstable_by_key(|range| range.start);
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[1].start < pair[0].end) {
+        let value = format!("{:?} and {:?}", pair[0], pair[1]);
+        return Err(Error::argument("ranges of coordinates", "without overlap", value));
     }
     let whole = 0..settings.params;
     let given = settings.ranges.as_deref().unwrap_or(std::slice::from_ref(&whole));

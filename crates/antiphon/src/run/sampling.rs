@@ -23,6 +23,10 @@ impl Samples {
         (0..self.units).filter(|unit| words[*unit] < self.limit).collect()
     }
 
+    pub(super) fn share(&self) -> Samples {
+        Samples { units: self.units, limit: self.limit, key: self.key.share() }
+    }
+
     /// The key's name.
     pub fn fingerprint(&self) -> String {
         self.key.fingerprint()

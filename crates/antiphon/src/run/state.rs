@@ -4,7 +4,9 @@ use super::Unit;
 use super::guard::Memory;
 use crate::accounting::Adjacency;
 use crate::error::{Error, Result};
+use crate::noise::Key;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// What a run is and how far it has come. There is no key in it and no noise: it says by fingerprints which keys belong to it.
 ///
@@ -21,12 +23,37 @@ pub struct State {
     pub(super) step: usize,
     /// Who took part so far, where a schema decides about it.
     pub(super) participation: Option<Memory>,
+    /// Of all of it, by the key of the run: who has no key can change no state.
+    pub(super) seal: String,
 }
 
 impl State {
     /// Steps that are done.
     pub fn step(&self) -> usize {
         self.step
+    }
+}
+
+/// A secret that follows from the key of a run, to seal its states with.
+pub(super) struct Seal([u64; 8]);
+
+impl Seal {
+    pub fn new(key: &Key) -> Seal {
+        let [key] = key.share().split(["the seal of a run's states"]);
+        let mut secret = [0; 8];
+        key.fill_words(0, &mut secret);
+        Seal(secret)
+    }
+
+    /// The seal of a state, whatever seal it has: SHA-256 over the state with the secret on both sides.
+    pub fn of(&self, state: &State) -> String {
+        let unsealed = State { seal: String::new(), ..state.clone() };
+        let text = serde_json::to_string(&unsealed).unwrap_or_default();
+        let mut hash = Sha256::new().chain_update(b"antiphon run state v1");
+        self.0.iter().for_each(|word| hash.update(word.to_le_bytes()));
+        hash.update(text);
+        self.0.iter().for_each(|word| hash.update(word.to_le_bytes()));
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -71,7 +98,6 @@ impl Identity {
 
     /// What a key file calls the run.
     pub fn id(&self) -> String {
-        use sha2::{Digest, Sha256};
         let text = serde_json::to_string(self).unwrap_or_default();
         let hash = Sha256::new().chain_update(b"antiphon private run v1").chain_update(text);
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()

@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Most steps for which X is written out to look patterns up in: 128 MiB.
 const LARGEST_TABLE: usize = 4096;
 
+/// Most steps of a pattern that is solved; longer ones are bounded.
+const LARGEST_BLOCK: usize = 4096;
+
 /// Patterns by number. Unlike those of a schema they may have a step more than once: contributions to one step add up.
 #[derive(Clone, Copy)]
 pub struct Listed<'a> {
@@ -78,6 +81,34 @@ impl Floor {
     }
 }
 
+/// A pattern with every step once, and how often it was there: contributions to one step add up to one of that norm.
+struct Counted {
+    steps: Vec<usize>,
+    counts: Vec<f64>,
+}
+
+impl Counted {
+    fn new(pattern: &[usize]) -> Counted {
+        let mut sorted = pattern.to_vec();
+        sorted.sort_unstable();
+        let groups = sorted.chunk_by(|a, b| a == b);
+        let (steps, counts) = groups.map(|same| (same[0], same.len() as f64)).unzip();
+        Counted { steps, counts }
+    }
+
+    /// X_π for contributions of these norms, and how much rounding can change tr(X_π R) where it can change that of X by `allowance`.
+    fn scaled(&self, x: Matrix, allowance: f64) -> (Matrix, f64) {
+        let largest = self.counts.iter().copied().fold(1.0, f64::max);
+        if largest == 1.0 {
+            return (x, allowance);
+        }
+        let scaled = dense::from_fn(x.nrows(), x.ncols(), |i, j| self.counts[i] * self.counts[j] * x[(i, j)]);
+        // Two products per entry, and Σ|X_ij| ≤ (Σ√X_ii)².
+        let norms: f64 = (0..x.nrows()).map(|i| scaled[(i, i)].sqrt()).sum();
+        (scaled, allowance * largest * largest + 4.0 * f64::EPSILON * norms * norms)
+    }
+}
+
 type Numbered = (PatternBounds, usize);
 
 const NOTHING: Numbered = (PatternBounds { lower: 0.0, upper: 0.0, method: Method::NonNegative }, 0);
@@ -106,12 +137,35 @@ impl Source<'_> {
     }
 
     fn solved(&self, pattern: &[usize], floor: &Floor) -> PatternBounds {
-        let (x, allowance) = self.block(pattern);
-        // The allowance is added afterwards, so the floor must leave room for it.
-        let bounds = exact::pattern_above(&x, TOLERANCE, floor.get() - allowance);
-        let bounds = widened(bounds, allowance);
+        let pattern = Counted::new(pattern);
+        let bounds = match pattern.steps.len() <= LARGEST_BLOCK {
+            true => {
+                let (x, allowance) = self.block(&pattern.steps);
+                let (x, allowance) = pattern.scaled(x, allowance);
+                // The allowance is added afterwards, so the floor must leave room for it.
+                widened(exact::pattern_above(&x, TOLERANCE, floor.get() - allowance), allowance)
+            }
+            false => self.by_norms(&pattern),
+        };
         floor.raise(bounds.lower);
         bounds
+    }
+
+    /// Bounds on the square for a pattern that is too long to be solved: contributions that are orthogonal reach Σ m_i²X_ii, and none exceed
+    /// (Σ m_i√X_ii)².
+    fn by_norms(&self, pattern: &Counted) -> PatternBounds {
+        let (mut sum, mut squares, mut allowance) = (0.0, 0.0, 0.0);
+        for (step, count) in pattern.steps.iter().zip(&pattern.counts) {
+            let (x, error) = self.block(&[*step]);
+            sum += count * (x[(0, 0)] + error).sqrt();
+            squares += count * count * (x[(0, 0)] - error).max(0.0);
+            allowance += 4.0 * f64::EPSILON;
+        }
+        PatternBounds {
+            lower: squares * (1.0 - allowance).max(0.0), // down: as many roundings as steps
+            upper: sum * sum * (1.0 + 2.0 * allowance),  // up
+            method: Method::AbsoluteSums,
+        }
     }
 
     /// The same for many patterns: those that cannot reach the maximum are recognised in a table of X. The others are then
@@ -142,22 +196,28 @@ impl Source<'_> {
 
     /// Σ|X_ij| over a pattern from the table, rounded up: tr(X_π R) is no larger, as |R_ij| ≤ 1.
     fn quick(&self, x: &Matrix, pattern: &[usize]) -> f64 {
+        let Counted { steps, counts } = Counted::new(pattern);
         let (mut sum, mut norms) = (0.0, 0.0);
-        for (place, j) in pattern.iter().enumerate() {
-            norms += x[(*j, *j)].sqrt();
-            let below: f64 = pattern[place + 1..].iter().map(|i| x[(*i, *j)].abs()).sum();
-            sum += x[(*j, *j)] + 2.0 * below;
+        for (place, j) in steps.iter().enumerate() {
+            norms += counts[place] * x[(*j, *j)].sqrt();
+            let later = steps.iter().zip(&counts).skip(place + 1);
+            let below: f64 = later.map(|(i, count)| count * x[(*i, *j)].abs()).sum();
+            sum += counts[place] * (counts[place] * x[(*j, *j)] + 2.0 * below);
         }
         // Up: k² terms in nested sums, as in `exact`, and the rounding of the products in the table.
-        let rounding = 2.0 * pattern.len() as f64 * f64::EPSILON;
+        let rounding = (2.0 * steps.len() as f64 + 4.0) * f64::EPSILON;
         sum * (1.0 + rounding) + self.product_allowance(norms).unwrap_or(0.0)
     }
 
     /// Whether the block of the table leaves it open that a pattern is as large as `floor`.
     fn reaches(&self, x: &Matrix, pattern: &[usize], floor: f64) -> bool {
-        let block = dense::principal(x, pattern);
-        let norms: f64 = pattern.iter().map(|i| x[(*i, *i)].sqrt()).sum();
-        let allowance = self.product_allowance(norms).unwrap_or(0.0);
+        let pattern = Counted::new(pattern);
+        if pattern.steps.len() > LARGEST_BLOCK {
+            return true;
+        }
+        let (block, rounding) = pattern.scaled(dense::principal(x, &pattern.steps), 0.0);
+        let norms: f64 = (0..block.nrows()).map(|i| block[(i, i)].sqrt()).sum();
+        let allowance = rounding + self.product_allowance(norms).unwrap_or(0.0);
         let bounds = exact::pattern_above(&block, TOLERANCE, floor - allowance);
         let upper = widened(bounds, allowance).upper;
         upper >= floor || upper.is_nan()
@@ -224,6 +284,27 @@ mod tests {
         let c = dense::identity(3);
         let found = largest_of_encoder(&c, listed(&|_| vec![1, 1], 1)).unwrap().sensitivity;
         assert!(found.lower <= 2.0 && found.upper >= 2.0 && found.upper < 2.0 + 1e-12, "{found:?}");
+        // Against a block with the steps repeated.
+        let mut noise = Noise(63);
+        for _ in 0..20 {
+            let c = random_matrix(&mut noise, 9, 6);
+            let mut pattern: Vec<usize> = (0..noise.between(2, 7)).map(|_| noise.between(0, 5)).collect();
+            pattern.sort_unstable();
+            let repeated = dense::from_fn(9, pattern.len(), |i, j| c[(i, pattern[j])]);
+            let slow =
+                sensitivity_of_encoder(&repeated, &Schema::every_step(pattern.len()).unwrap()).unwrap();
+            let found = largest_of_encoder(&c, listed(&|_| pattern.clone(), 1)).unwrap().sensitivity;
+            assert!((found.upper / slow.upper - 1.0).abs() < 1e-8, "{pattern:?}: {found:?} {slow:?}");
+            assert!(found.upper >= slow.lower && found.lower <= slow.upper);
+        }
+        // Too often to be written out, and too long to be solved.
+        let found = largest_of_encoder(&c, listed(&|_| vec![1; 60_000], 1)).unwrap().sensitivity;
+        assert!(found.lower <= 6e4 && found.upper >= 6e4 && found.upper < 6e4 * (1.0 + 1e-9), "{found:?}");
+        let entry = |i: usize, j: usize| f64::from(i == j);
+        let entries = Entries { entry: &entry, error: 0.0 };
+        let get = |_| (0..5000).collect();
+        let found = largest_of_entries(entries, 5000, listed(&get, 1)).unwrap().sensitivity;
+        assert!(found.lower <= 5000f64.sqrt() && found.upper >= 5000.0 && found.lower > 70.0, "{found:?}");
         let found = largest_of_encoder(&c, listed(&|_| vec![], 0)).unwrap().sensitivity;
         assert_eq!((found.lower, found.upper), (0.0, 0.0));
     }

@@ -229,7 +229,7 @@ impl Accounted {
                  part in at most {}.",
                 mechanism.noise().kind(),
                 verified.id(),
-                schema.describe(),
+                schema.describe_for(unit),
                 counted(schema.max_participations(), "step"),
             ),
             order(schema, self.unit),

@@ -93,7 +93,7 @@ fn order(schema: &Schema, unit: Unit) -> String {
         Schema::FixedOrder { max_participations: 1, .. } => {
             format!("No {unit} may take part in a second step.")
         }
-        Schema::FixedOrder { steps_per_epoch: 1, .. } => {
+        Schema::FixedOrder { steps_per_epoch: 1, .. } if schema.residues().is_some() => {
             format!("Every {unit} may take part in every step.")
         }
         Schema::FixedOrder { steps_per_epoch, .. } => format!(

@@ -35,11 +35,18 @@ impl PrivateRun {
         let name =
             self.mechanism().map_or("independent noise", |mechanism| mechanism.mechanism().noise().kind());
         let unit = self.unit().name();
-        self.statement_named(name).with(format!(
+        let statement = self.statement_named(name).with(format!(
             "Not checked: that the contribution of each {unit} to a step was clipped to the clip norm {} as a whole, and that the sums have no \
              contributions but those of the {unit}s that were admitted.",
             self.clip_norm()
-        ))
+        ));
+        match self.restored() {
+            true => statement.with(
+                "The run was continued from a saved state. Steps after that state that had been made before got the same noise again: if their \
+                 sums were not the same to the last bit, nothing that followed from the first ones may be published.",
+            ),
+            false => statement,
+        }
     }
 
     /// What ε means with the name that the program has for the mechanism, for a program that clips what it adds up.
@@ -54,8 +61,13 @@ impl PrivateRun {
         {
             sentences.push(format!("WARNING: {warning}."));
         }
-        if self.origin() == Origin::Seed {
-            sentences.push(SEEDED.into());
+        match self.origin() {
+            Origin::Seed => sentences.push(SEEDED.into()),
+            Origin::Bytes => sentences.push(
+                "The key was given by the program that made the run: the statement does not hold against anyone else who has it."
+                    .into(),
+            ),
+            Origin::OperatingSystem | Origin::File => {}
         }
         sentences.push(format!(
             "The number of training {name}s is treated as public: batches, steps and sampling rates depend on it."
@@ -86,7 +98,7 @@ impl PrivateRun {
              is used.",
             short_bound(verified.sensitivity(), true),
             self.clip_norm(),
-            participation(verified.schema()),
+            participation(verified.schema(), self.unit().name()),
         ));
         sentences
     }
@@ -135,7 +147,7 @@ impl PrivateRun {
 }
 
 /// Who takes part when: "480 steps: 20 epochs with the same batches in the same order".
-fn participation(schema: &Schema) -> String {
+fn participation(schema: &Schema, unit: &str) -> String {
     match schema {
         Schema::FixedOrder { steps, steps_per_epoch, max_participations }
             if steps.is_multiple_of(*steps_per_epoch) && schema.residues().is_some() =>
@@ -143,7 +155,7 @@ fn participation(schema: &Schema) -> String {
             let (steps, epochs) = (counted(*steps, "step"), counted(*max_participations, "epoch"));
             format!("{steps}: {epochs} with the same batches in the same order")
         }
-        other => other.describe(),
+        other => other.describe_for(unit),
     }
 }
 

@@ -71,6 +71,7 @@ pub fn verify(mechanism: Mechanism) -> Result<Verified> {
 /// Checks a mechanism's claims against what follows from its numbers.
 pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
     let Mechanism { schema, workload, noise, certificate, claims } = mechanism;
+    schema.clone().validate()?;
     certificate.check(schema)?;
     if workload.steps() != schema.steps() {
         let allowed = format!("for {} steps, as the schema is", schema.steps());

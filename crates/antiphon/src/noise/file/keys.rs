@@ -30,9 +30,10 @@ pub enum Claimed {
 }
 
 impl Keys {
-    /// A key that is in no file: the caller sees to it that it serves nothing else.
+    /// A key that is at hand. If it comes from a file, its use is recorded there; else the caller sees to it that it serves nothing else.
     pub fn of(key: Key, intended: Use) -> Keys {
-        Keys { key, path: None, own: false, intended, reuse: false }
+        let path = key.record.as_ref().map(|record| record.path.clone());
+        Keys { key, path, own: false, intended, reuse: false }
     }
 
     /// The key in a file, which is made if there is none. `reuse` says that the key may be used although it is recorded for other noise.

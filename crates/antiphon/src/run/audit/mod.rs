@@ -92,7 +92,7 @@ pub fn audit(
     realised::check(mechanism)?;
     // Wrong figures are found out before the work, not after it.
     let epsilon_stated = epsilon(noise_multiplier, delta, adjacency)?;
-    let all = Participations::collect(lines)?;
+    let all = Participations::collect(lines, verified.steps())?;
     let grouped = all.grouped();
     let keys = violations::keys(&mechanism.schema, &grouped);
     let (found, worst) = realised::sensitivity(mechanism, &grouped)?;

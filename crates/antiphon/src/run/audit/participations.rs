@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::run::log::Line;
+use crate::schema::MAX_STEPS;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -36,12 +37,16 @@ pub(super) struct Participations {
 
 impl Participations {
     /// Reads a log to its end. One without lines is refused: it says nothing about a run.
-    pub fn collect(lines: impl Iterator<Item = Result<Line>>) -> Result<Self> {
+    pub fn collect(lines: impl Iterator<Item = Result<Line>>, planned: usize) -> Result<Self> {
         let (mut pairs, mut steps, mut last_step) = (Vec::new(), 0, None);
         for line in lines {
             let Line { step, units } = line?;
-            let short = u32::try_from(step)
-                .map_err(|_| Error::argument("step", format!("in 0..={}", u32::MAX), step))?;
+            let first = last_step.map_or(0, |last: usize| last + 1);
+            if !(first..planned.min(MAX_STEPS)).contains(&step) {
+                let allowed = format!("in {first}..{planned}: steps are strictly increasing");
+                return Err(Error::argument("a step of the log", allowed, step));
+            }
+            let short = step as u32;
             pairs.extend(units.iter().map(|unit| (*unit, short)));
             steps += 1;
             last_step = Some(step);

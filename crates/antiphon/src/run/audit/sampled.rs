@@ -89,7 +89,7 @@ pub fn audit_sampled(
     }
     let event = adjacency.apply(&Event::dp_sgd(sampling.rate, noise_multiplier, sampling.steps))?;
     let epsilon_stated = accounting::epsilon(&event, delta, &Params::default())?.upper;
-    let all = Participations::collect(lines)?;
+    let all = Participations::collect(lines, sampling.steps as usize)?;
     let mut violations = twice(&all);
     let checks = checks(sampling, &all)?;
     violations.extend(checks.iter().filter(|check| !check.passed()).map(|check| Violation {

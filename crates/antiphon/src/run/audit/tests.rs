@@ -171,7 +171,11 @@ fn a_clean_log_has_exactly_the_stated_figures() {
         assert_eq!((found.noise_multiplier, found.epsilon_realised), (Some(1.0), found.epsilon_stated));
         assert_eq!((found.counts.units, found.patterns), (patterns.len(), patterns.len()));
         // The figure itself, before it is compared with the stated one.
-        let all = Participations::collect(log(&patterns, mechanism.schema.steps()).into_iter()).unwrap();
+        let all = Participations::collect(
+            log(&patterns, mechanism.schema.steps()).into_iter(),
+            mechanism.schema.steps(),
+        )
+        .unwrap();
         let (alone, _) = realised::sensitivity(&mechanism, &all.grouped()).unwrap();
         assert_eq!(alone.upper, report.sensitivity.upper);
     }
@@ -181,7 +185,8 @@ fn a_clean_log_has_exactly_the_stated_figures() {
 fn the_fast_form_of_a_long_run_has_exactly_the_stated_figure() {
     let mechanism = structured(Family::TreeOnline, 3, &Schema::epochs(3, 700).unwrap());
     let report = verify::mechanism(&mechanism).unwrap();
-    let all = Participations::collect(log(&mechanism.schema.listed().unwrap(), 2100).into_iter()).unwrap();
+    let all =
+        Participations::collect(log(&mechanism.schema.listed().unwrap(), 2100).into_iter(), 2100).unwrap();
     let (alone, _) = realised::sensitivity(&mechanism, &all.grouped()).unwrap();
     assert_eq!(alone.upper, report.sensitivity.upper);
 }

@@ -1,11 +1,11 @@
 //! Writes a log step by step, and goes on after a kill.
 
-use super::{Limits, Next, Reader, bytes};
+use super::{Limits, Line, Next, Reader, bytes};
 use crate::atomic;
 use crate::error::{Error, Result};
 use crate::schema::MAX_STEPS;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 /// Appends one line per step. Every line goes to the operating system in one piece before [`Writer::append`] returns, so a
@@ -40,35 +40,38 @@ impl Writer {
     /// Goes on with the log of a run that continues at this step. Lines of earlier steps are kept; those of this step and of later
     /// ones, which will happen again, are dropped, and so is a last line that a kill has cut off. [`Writer::last_step`] tells
     /// where the log is then.
-    pub fn resume(path: &Path, step: usize) -> Result<Writer> {
+    ///
+    /// Nothing is dropped before `check` has seen every whole line, and `None` after the last one that is kept: an error leaves the log
+    /// as it was.
+    pub fn resume(
+        path: &Path,
+        step: usize,
+        mut check: impl FnMut(Option<&Line>) -> Result<()>,
+    ) -> Result<Writer> {
         let io = |source| Error::Io { path: path.into(), source };
-        // Locked while it is replaced: whoever writes it now must not lose a line.
-        let old = File::open(path).map_err(io)?;
-        atomic::lock(&old, path)?;
-        let mut reader = Reader::open(path, Limits { steps: MAX_STEPS, units: None })?;
-        let (mut last_step, mut failure) = (None, None);
-        let written = atomic::write_secret(path, true, |file| {
-            let mut kept = BufWriter::new(file);
-            loop {
-                match reader.read() {
-                    Ok(Next::Line(line)) if line.step < step => {
-                        kept.write_all(&bytes(line.step, &line.units)?)?;
-                        last_step = Some(line.step);
-                    }
-                    Ok(_) => return kept.flush(),
-                    Err(error) => {
-                        failure = Some(error);
-                        return Err(io::ErrorKind::InvalidData.into());
-                    }
-                }
-            }
-        });
-        if let Some(error) = failure {
-            return Err(error); // the log is as it was
-        }
-        written?;
-        let file = OpenOptions::new().append(true).open(path).map_err(io)?;
+        let wrong = |error: Error| Error::File { path: path.into(), reason: error.to_string() };
+        // The file itself stays, and with it the lock.
+        let mut file = OpenOptions::new().read(true).append(true).open(path).map_err(io)?;
         atomic::lock(&file, path)?;
+        let input = BufReader::new(file.try_clone().map_err(io)?);
+        let mut reader = Reader::new(input, path, Limits { steps: MAX_STEPS, units: None });
+        let (mut last_step, mut kept, mut ended) = (None, 0, true);
+        let mut whole = true; // no line has been dropped yet
+        while let Next::Line(line) = reader.read()? {
+            if line.step < step {
+                (last_step, kept, ended) = (Some(line.step), reader.consumed, reader.ended());
+            } else if std::mem::take(&mut whole) {
+                check(None).map_err(wrong)?;
+            }
+            check(Some(&line)).map_err(wrong)?;
+        }
+        if whole {
+            check(None).map_err(wrong)?;
+        }
+        file.set_len(kept).map_err(io)?;
+        if !ended {
+            file.write_all(b"\n").map_err(io)?;
+        }
         Ok(Writer { file, path: path.into(), last_step })
     }
 
@@ -101,12 +104,15 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::log::Line;
     use std::fs;
 
     fn lines(path: &Path) -> Vec<(usize, Vec<u64>)> {
-        let reader = Reader::open(path, Limits { steps: 100, units: None }).unwrap();
+        let reader = Reader::open(path, Limits { steps: 1000, units: None }).unwrap();
         reader.map(|line| line.map(|Line { step, units }| (step, units)).unwrap()).collect()
+    }
+
+    fn resume(path: &Path, step: usize) -> Result<Writer> {
+        Writer::resume(path, step, |_| Ok(()))
     }
 
     fn three_lines(path: &Path) -> Writer {
@@ -132,7 +138,7 @@ mod tests {
         let refused = writer.append(4, &[1]).unwrap_err().to_string();
         assert!(refused.contains("must be in 5..268435456") && refused.ends_with("got 4"), "{refused}");
         // Another process, or this one by mistake.
-        assert!(Writer::resume(&path, 1).unwrap_err().to_string().contains("in use"));
+        assert!(resume(&path, 1).unwrap_err().to_string().contains("in use"));
         assert_eq!(lines(&path).len(), 3);
     }
 
@@ -146,7 +152,7 @@ mod tests {
         for end in before..=whole.len() {
             for (step, kept) in [(4, 2), (5, 3)] {
                 fs::write(&path, &whole[..end]).unwrap();
-                let mut writer = Writer::resume(&path, step).unwrap();
+                let mut writer = resume(&path, step).unwrap();
                 // Only the line end may be missing of a line that counts.
                 let kept = if end + 1 < whole.len() { 2 } else { kept };
                 assert_eq!(writer.last_step(), Some(if kept == 2 { 1 } else { 4 }), "{end}");
@@ -166,9 +172,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         drop(three_lines(&path));
-        assert_eq!(Writer::resume(&path, 1).unwrap().last_step(), Some(0));
+        assert_eq!(resume(&path, 1).unwrap().last_step(), Some(0));
         assert_eq!(lines(&path), [(0, vec![7, 8])]);
-        let mut writer = Writer::resume(&path, 0).unwrap();
+        let mut writer = resume(&path, 0).unwrap();
         writer.append(0, &[1]).unwrap();
         assert_eq!(lines(&path), [(0, vec![1])]);
         drop(writer);
@@ -177,11 +183,45 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        assert!(matches!(Writer::resume(&folder.path().join("none"), 0), Err(Error::Io { .. })));
+        assert!(matches!(resume(&folder.path().join("none"), 0), Err(Error::Io { .. })));
+        // What is not as it should be is not touched.
+        let text = fs::read_to_string(&path).unwrap();
+        let seen = std::cell::Cell::new(0);
+        let refused = Writer::resume(&path, 0, |line| match line {
+            None => Ok(seen.set(seen.get() + 1)),
+            Some(_) => Err(Error::Privacy("another run".into())),
+        });
+        assert!(refused.unwrap_err().to_string().ends_with("another run") && seen.get() == 1);
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
         // A broken line in the middle is no trace of a kill: nothing is touched.
         let broken = "{\"step\":0,\"units\":[1]}\nnonsense\n{\"step\":2,\"units\":[1]}\n";
         fs::write(&path, broken).unwrap();
-        assert!(Writer::resume(&path, 2).unwrap_err().to_string().contains("line 2: must be JSON"));
+        assert!(resume(&path, 2).unwrap_err().to_string().contains("line 2: must be JSON"));
         assert_eq!(fs::read_to_string(&path).unwrap(), broken);
+    }
+
+    /// Two that go on with one log at the same time: one is refused, and no line is lost.
+    #[test]
+    fn a_log_has_one_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        drop(three_lines(&path));
+        let first = resume(&path, 5).unwrap();
+        assert!(resume(&path, 5).unwrap_err().to_string().contains("in use"));
+        drop(first);
+        let turns = |_| {
+            for _ in 0..200 {
+                if let Ok(mut writer) = resume(&path, usize::MAX) {
+                    let next = writer.last_step().unwrap() + 1;
+                    writer.append(next, &[next as u64]).unwrap();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            [0, 1, 2].map(|i| scope.spawn(move || turns(i))).map(|t| t.join().unwrap())
+        });
+        let found: Vec<usize> = lines(&path).iter().map(|(step, _)| *step).collect();
+        assert!(found.is_sorted() && found.len() > 100, "{found:?}");
+        assert_eq!(found[3..], (5..5 + found.len() - 3).collect::<Vec<_>>());
     }
 }
