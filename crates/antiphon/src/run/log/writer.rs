@@ -188,7 +188,10 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         let seen = std::cell::Cell::new(0);
         let refused = Writer::resume(&path, 0, |line| match line {
-            None => Ok(seen.set(seen.get() + 1)),
+            None => {
+                seen.set(seen.get() + 1);
+                Ok(())
+            }
             Some(_) => Err(Error::Privacy("another run".into())),
         });
         assert!(refused.unwrap_err().to_string().ends_with("another run") && seen.get() == 1);
