@@ -14,7 +14,7 @@
 //!
 //! | file | room |
 //! |---|---|
-//! | `private` | the run |
+//! | `private` | the run; `settings` what it is, `who` who takes part |
 //! | `budget` | how much privacy or noise, and what it costs |
 //! | `guard` | who may take part in a step |
 //! | `sampling` | Poisson samples |
@@ -28,8 +28,12 @@ pub mod guard;
 pub mod log;
 mod private;
 pub mod sampling;
+mod settings;
 mod state;
+mod who;
 
 pub use budget::{Budget, Privacy, Unit};
-pub use private::{PrivateRun, Sampled, Settings, Sum};
+pub use private::{PrivateRun, Sum};
+pub use settings::Settings;
 pub use state::State;
+pub use who::Sampled;

@@ -4,72 +4,17 @@ use super::guard::{Changes, Guard};
 use super::log::Writer;
 use super::sampling::Samples;
 use super::state::{Identity, Seal, State};
-use super::{Budget, Privacy, Unit};
-use crate::accounting::Adjacency;
+use super::who::Who;
+use super::{Privacy, Sampled, Settings, Unit};
 use crate::accounting::calibrate::Run;
 use crate::error::{Error, Result};
 use crate::mechanism::{Family, Noise, Structured};
 use crate::noise::key_file::{self, Record};
 use crate::noise::stddev::check_clip_norm;
 use crate::noise::{Key, Origin, Prepared, Rows, Stddev};
-use crate::schema::MAX_STEPS;
 use crate::text::counted;
 use crate::verify::Verified;
-use std::ops::Range;
 use std::path::Path;
-
-/// What a run is, beside its mechanism and its key.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
-    /// How much privacy, or how much noise.
-    pub budget: Budget,
-    /// Which data sets are neighbours.
-    pub adjacency: Adjacency,
-    /// What is protected as a whole.
-    pub unit: Unit,
-    /// ζ, to which the contribution of every unit to a step is clipped.
-    pub clip_norm: f64,
-    /// How many units there are: they are numbered from 0.
-    pub units: usize,
-    /// Coordinates of the whole model.
-    pub params: u64,
-    /// The coordinates that this process adds noise to, in the order in which they are in its sums; all of them where nothing is said.
-    /// Any process with the same key gets the same noise for the same coordinate.
-    pub ranges: Option<Vec<Range<u64>>>,
-    /// A name for how the model's parameters are numbered, such as a hash of names and shapes. A state with another is not restored.
-    pub layout: String,
-    /// About how many bytes may be used for noise; one row always fits.
-    pub memory: usize,
-}
-
-impl Settings {
-    /// The usual ones: examples, zero-out, all coordinates.
-    pub fn new(budget: Budget, clip_norm: f64, units: usize, params: u64) -> Settings {
-        Settings {
-            budget,
-            adjacency: Adjacency::ZeroOut,
-            unit: Unit::Example,
-            clip_norm,
-            units,
-            params,
-            ranges: None,
-            layout: String::new(),
-            memory: 256 << 20,
-        }
-    }
-}
-
-/// Independent noise in every step, accounted for as if every unit were in it with some probability, by a coin of its own: DP-SGD.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sampled {
-    /// n.
-    pub steps: usize,
-    /// q.
-    pub sampling_rate: f64,
-    /// Whether the batches really are Poisson samples, drawn by the run from its key. Where they are not, as in much that is called
-    /// DP-SGD, the figures are not a valid guarantee, and the statement says so.
-    pub poisson: bool,
-}
 
 /// Numbers to which noise can be added: `f32` and `f64`.
 pub trait Sum: Copy + sealed::Sealed {
@@ -127,16 +72,6 @@ pub struct PrivateRun {
     log: Option<Writer>,
 }
 
-/// Who takes part, and what decides about it.
-enum Who {
-    /// The schema of a mechanism.
-    Schema(Box<(Verified, Guard)>),
-    /// The key of the run.
-    Samples(Sampled, Samples),
-    /// Nothing: the figures hold for no run.
-    Anybody(Sampled),
-}
-
 struct Admitted {
     units: Vec<u64>,
     changes: Changes,
@@ -175,7 +110,7 @@ impl PrivateRun {
         privacy: Privacy,
         key: Key,
     ) -> Result<PrivateRun> {
-        check_event(&privacy, Run::Matrix, settings)?;
+        settings.check(&privacy, Run::Matrix)?;
         let stddev = Stddev::of(&mechanism, privacy.noise_multiplier(), settings.clip_norm)?;
         let prepared = Prepared::of(&mechanism, stddev)?;
         let guard = Guard::new(mechanism.schema(), settings.unit, settings.units);
@@ -206,7 +141,7 @@ impl PrivateRun {
         sampling: Key,
     ) -> Result<PrivateRun> {
         sampled.check()?;
-        check_event(&privacy, sampled.run(), settings)?;
+        settings.check(&privacy, sampled.run())?;
         if noise.fingerprint() == sampling.fingerprint() {
             let allowed = "another one than the key of the noise: make both by splitting one key";
             return Err(Error::argument("the key of the samples", allowed, "the same"));
@@ -240,7 +175,7 @@ impl PrivateRun {
         key: Key,
     ) -> Result<PrivateRun> {
         check_clip_norm(settings.clip_norm)?;
-        let ranges = joined(settings)?;
+        let ranges = settings.coordinates()?;
         let memory = settings.memory / ranges.len().max(1);
         let rows =
             ranges.into_iter().map(|range| prepared.rows(&key, range, memory)).collect::<Result<Vec<_>>>()?;
@@ -563,117 +498,4 @@ impl PrivateRun {
             false => Err(Error::argument(name, format!("{} numbers long", self.row.len()), length)),
         }
     }
-}
-
-impl Who {
-    /// The same before its first step.
-    fn again(&self, unit: Unit, units: usize) -> Who {
-        match self {
-            Who::Schema(both) => {
-                let guard = Guard::new(both.0.schema(), unit, units);
-                Who::Schema(Box::new((both.0.clone(), guard)))
-            }
-            Who::Samples(sampled, samples) => Who::Samples(*sampled, samples.share()),
-            Who::Anybody(sampled) => Who::Anybody(*sampled),
-        }
-    }
-
-    fn remembers_the_same_as(&self, other: &Who) -> bool {
-        match (self, other) {
-            (Who::Schema(a), Who::Schema(b)) => a.1.remembers_the_same_as(&b.1),
-            _ => true,
-        }
-    }
-
-    fn check(&mut self, step: usize, units: &[usize], unit: Unit) -> Result<Changes> {
-        match self {
-            Who::Schema(both) => both.1.check(step, units),
-            Who::Anybody(_) => Ok(Changes::default()),
-            Who::Samples(_, samples) => {
-                let mut sorted = units.to_vec();
-                sorted.sort_unstable();
-                match sorted == samples.step(step) {
-                    true => Ok(Changes::default()),
-                    false => Err(Error::Privacy(format!(
-                        "step {step} is refused: its {}s are not the Poisson sample that the run drew for it",
-                        unit.name()
-                    ))),
-                }
-            }
-        }
-    }
-
-    fn commit(&mut self, changes: Changes) {
-        if let Who::Schema(both) = self {
-            both.1.commit(changes);
-        }
-    }
-}
-
-impl Sampled {
-    /// The event that it is accounted for.
-    pub fn run(&self) -> Run {
-        Run::Sampled { sampling_rate: self.sampling_rate, steps: self.steps as u64 }
-    }
-
-    /// The standard deviation of the noise in every step: a step has the clip norm as its sensitivity.
-    pub fn stddev(&self, privacy: &Privacy, clip_norm: f64) -> Result<Stddev> {
-        Stddev::of_sensitivity(1.0, privacy.noise_multiplier(), clip_norm)
-    }
-
-    fn check(&self) -> Result<()> {
-        if !(1..=MAX_STEPS).contains(&self.steps) {
-            return Err(Error::argument("steps", format!("in 1..={MAX_STEPS}"), self.steps));
-        }
-        match self.sampling_rate > 0.0 && self.sampling_rate <= 1.0 {
-            true => Ok(()),
-            false => Err(Error::argument("sampling_rate", "in (0, 1]", self.sampling_rate)),
-        }
-    }
-
-    fn describe(&self) -> String {
-        let batches = if self.poisson { "Poisson samples" } else { "shuffled batches" };
-        format!(
-            "independent noise, {batches} of rate {:?}, {}",
-            self.sampling_rate,
-            counted(self.steps, "step")
-        )
-    }
-}
-
-/// Refuses a privacy that was accounted for another event or another relation.
-fn check_event(privacy: &Privacy, run: Run, settings: &Settings) -> Result<()> {
-    if (privacy.run(), privacy.adjacency()) == (run, settings.adjacency) {
-        return Ok(());
-    }
-    let allowed = format!("accounted for {run:?} under {:?}, as this run needs it", settings.adjacency);
-    Err(Error::argument("privacy", allowed, format!("{:?} under {:?}", privacy.run(), privacy.adjacency())))
-}
-
-/// The ranges of coordinates, those that touch made one. No coordinate may be there twice: its noise would cancel in the difference.
-fn joined(settings: &Settings) -> Result<Vec<Range<u64>>> {
-    if settings.params == 0 {
-        return Err(Error::argument("params", "at least 1", 0));
-    }
-    let mut sorted = settings.ranges.clone().unwrap_or_default();
-    sorted.retain(|range| range.start < range.end);
-    sorted.sort_unstable_by_key(|range| range.start);
-    if let Some(pair) = sorted.windows(2).find(|pair| pair[1].start < pair[0].end) {
-        let value = format!("{:?} and {:?}", pair[0], pair[1]);
-        return Err(Error::argument("ranges of coordinates", "without overlap", value));
-    }
-    let whole = 0..settings.params;
-    let given = settings.ranges.as_deref().unwrap_or(std::slice::from_ref(&whole));
-    let mut joined: Vec<Range<u64>> = Vec::new();
-    for range in given.iter().filter(|range| range.start != range.end) {
-        if range.start > range.end || range.end > settings.params {
-            let allowed = format!("within 0..{}", settings.params);
-            return Err(Error::argument("a range of coordinates", allowed, format!("{range:?}")));
-        }
-        match joined.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => joined.push(range.clone()),
-        }
-    }
-    Ok(joined)
 }
