@@ -490,6 +490,10 @@ fn a_run_is_audited_by_its_log() {
     std::fs::copy(here.join("one.who"), here.join("three.who")).unwrap();
     let said = message(here, &format!("{line} --resume"), 2);
     assert!(said.contains("is the participation log of another run"), "{said}");
+    let without = line.split(" --participation-log").next().unwrap();
+    let resumed = antiphon(here, &format!("{without} --seed 3 --resume")).success();
+    let said = String::from_utf8_lossy(&resumed.get_output().stderr).into_owned();
+    assert!(said.contains("the participation log of this run is not continued"), "{said}");
     assert_eq!(std::fs::read(here.join("three.who")).unwrap(), foreign);
     // Real Poisson samples look like it; shuffled batches do not.
     let sampled = |mechanism: &str, code: i32| {

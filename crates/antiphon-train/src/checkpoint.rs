@@ -80,6 +80,8 @@ struct Progress {
     seconds: f64,
     epochs: Vec<Epoch>,
     running: Running,
+    /// Whether a participation log belongs to it.
+    logged: bool,
 }
 
 /// What of a run is known before its mechanism is made, which may take long.
@@ -200,19 +202,19 @@ impl Folder {
                 "was written by an earlier version of this program, and cannot be continued".into(),
             ));
         }
-        let Progress { step, seconds, epochs, running } =
+        let Progress { step, seconds, epochs, running, logged } =
             serde_json::from_str(entry("progress")).map_err(|error| damaged(&error))?;
         let run = serde_json::from_str(entry("private_run")).map_err(|error| damaged(&error))?;
         let model = State { step, parameters, velocity, epochs, running };
-        Ok(Some((Saved { model, run }, seconds)))
+        Ok(Some((Saved { model, run, logged }, seconds)))
     }
 
     /// Keeps a state, as a whole or not at all.
     pub fn save(&self, saved: &Saved, seconds: f64) -> Result<()> {
-        let Saved { model, run } = saved;
+        let Saved { model, run, logged } = saved;
         let State { parameters, velocity, .. } = model;
         let (step, epochs, running) = (model.step, model.epochs.clone(), model.running);
-        let progress = Progress { step, seconds, epochs, running };
+        let progress = Progress { step, seconds, epochs, running, logged: *logged };
         let progress = serde_json::to_string(&progress).expect("plain fields");
         let run = serde_json::to_string(run).expect("plain fields");
         let sum = checksum([&progress, &run], parameters, velocity);

@@ -64,6 +64,8 @@ pub trait Watch {
     fn step(&mut self, _state: &State, _epoch: Option<&Epoch>) {}
     /// No step follows: all are done, or it was asked to stop.
     fn ends(&mut self, _state: &State) {}
+    /// Something is not as it may be expected, and the run goes on.
+    fn warns(&mut self, _text: &str) {}
     /// Whether to stop before the next step.
     fn stops(&self) -> bool {
         false
@@ -164,8 +166,11 @@ impl Job {
         }
         let mut trainer = Trainer::new(task, design, settings, privacy, secrets, MEMORY)?;
         let resumed = folder.as_ref().filter(|_| place.is_some_and(|place| place.resume));
-        let (from, before) =
-            resumed.map_or(Ok((Beginning::New, 0.0)), |folder| resume(&mut trainer, folder))?;
+        let Resumed { from, seconds: before, logged } =
+            resumed.map_or(Ok(Resumed::NEW), |folder| resume(&mut trainer, folder))?;
+        if logged && logs.participation.is_none() {
+            watch.warns("the participation log of this run is not continued: the steps from here on will be missing in it");
+        }
         if let Some(path) = logs.participation {
             let log = participation_log(path, &trainer, from, logs.replace)?;
             trainer.run_mut().log_with(log)?;
@@ -232,13 +237,27 @@ fn begin(
     }
 }
 
-/// Continues from the checkpoint, if there is one; gives the seconds that it took to get there.
-fn resume(trainer: &mut Trainer<'_>, folder: &Folder) -> Result<(Beginning, f64)> {
+/// Where a run begins, and what it has behind it.
+struct Resumed {
+    from: Beginning,
+    /// That it took to get there.
+    seconds: f64,
+    /// Whether a log says who took part.
+    logged: bool,
+}
+
+impl Resumed {
+    const NEW: Resumed = Resumed { from: Beginning::New, seconds: 0.0, logged: false };
+}
+
+/// Continues from the checkpoint, if there is one.
+fn resume(trainer: &mut Trainer<'_>, folder: &Folder) -> Result<Resumed> {
     let Some((saved, seconds)) = folder.load()? else {
-        return Ok((Beginning::NoCheckpoint, 0.0));
+        return Ok(Resumed { from: Beginning::NoCheckpoint, ..Resumed::NEW });
     };
+    let logged = saved.logged;
     trainer.resume(saved)?;
-    Ok((Beginning::Checkpoint, seconds))
+    Ok(Resumed { from: Beginning::Checkpoint, seconds, logged })
 }
 
 /// A new log of who takes part, or that of a run that is resumed, up to where that stands. Every line of the latter must be one of this run,

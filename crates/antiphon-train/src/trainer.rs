@@ -83,6 +83,8 @@ pub struct Saved {
     pub model: State,
     /// Of the run.
     pub run: run::State,
+    /// Whether a log says who took part up to there.
+    pub logged: bool,
 }
 
 /// A run.
@@ -152,7 +154,7 @@ impl<'a> Trainer<'a> {
 
     /// Goes on from what was saved of this very run.
     pub fn resume(&mut self, saved: Saved) -> Result<()> {
-        let (d, Saved { model, run }) = (self.state.parameters.len(), saved);
+        let (d, Saved { model, run, .. }) = (self.state.parameters.len(), saved);
         if model.parameters.len() != d || model.velocity.len() != d || model.step != run.step() {
             let allowed = format!("of {d} parameters, and at step {}", run.step());
             let value = format!("{} parameters, step {}", model.parameters.len(), model.step);
@@ -165,7 +167,7 @@ impl<'a> Trainer<'a> {
 
     /// What is to be kept for [`Trainer::resume`].
     pub fn saved(&self) -> Saved {
-        Saved { model: self.state.clone(), run: self.run.state() }
+        Saved { model: self.state.clone(), run: self.run.state(), logged: self.run.is_logged() }
     }
 
     /// Whether a line of a log is one of this run.

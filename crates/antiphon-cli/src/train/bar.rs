@@ -111,6 +111,10 @@ impl Watch for Bar<'_> {
         }
     }
 
+    fn warns(&mut self, text: &str) {
+        eprintln!("antiphon: warning: {text}");
+    }
+
     fn stops(&self) -> bool {
         self.stop.asked()
     }

@@ -447,6 +447,11 @@ impl PrivateRun {
         Ok(())
     }
 
+    /// Whether a log says who takes part.
+    pub fn is_logged(&self) -> bool {
+        self.log.is_some()
+    }
+
     /// Draws the noise of the step into `row`, and takes the step.
     fn draw(&mut self) -> Result<()> {
         self.check_step(self.step)?;
