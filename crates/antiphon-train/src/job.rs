@@ -219,7 +219,7 @@ fn statement(trainer: &Trainer<'_>, design: &Design, task: &Task) -> Statement {
     let shown =
         format!("the training loss and the fraction of clipped gradients that are shown here{accuracy}");
     let clipped = format!("The gradient of every example was clipped to norm {}.", trainer.run().clip_norm());
-    trainer.run().statement_named(design.name()).with(clipped).not_covering(&shown)
+    trainer.run().statement_named(design.name()).with(clipped).not_covering(shown)
 }
 
 /// The folder of a run, if it has one, and its secrets.

@@ -133,7 +133,7 @@ impl Shown {
         say!("");
         say!("Privacy statement");
         for sentence in accounted.statement(self.verified()).sentences() {
-            wrapped(sentence, text_width() - 2).iter().for_each(|line| say!("  {line}"));
+            wrapped(&sentence, text_width() - 2).iter().for_each(|line| say!("  {line}"));
         }
         Ok(())
     }

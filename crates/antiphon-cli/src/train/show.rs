@@ -130,7 +130,7 @@ impl All<'_> {
 
     /// That of the first mechanism, and what follows from there being several runs.
     fn statement(&self) -> Vec<String> {
-        let mut sentences = self.finished[0].statement.sentences().to_vec();
+        let mut sentences = self.finished[0].statement.sentences();
         if self.finished.len() > 1 {
             let others: Vec<String> = by_mechanism(self.finished)
                 .iter()

@@ -135,13 +135,8 @@ impl Accounted {
             Some(mechanism) => sentences.extend(self.of_mechanism(mechanism)),
             None => sentences.extend(self.of_description()),
         }
-        sentences.push(
-            "Not covered: hyper-parameters that were tuned on the private data, any other use of these data, and attacks on \
-             floating-point noise."
-                .into(),
-        );
-        sentences.push(format!("Computed by antiphon {}.", env!("CARGO_PKG_VERSION")));
-        Statement { sentences }
+        let signature = Some(format!("Computed by antiphon {}.", env!("CARGO_PKG_VERSION")));
+        Statement { signature, ..Statement::new(sentences, "any other use of these data") }
     }
 
     /// Where δ is too large to mean anything.

@@ -17,38 +17,45 @@ use crate::run::Unit;
 use crate::schema::Schema;
 use crate::text::counted;
 
-/// Sentences in the order in which they are read.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[serde(transparent)]
+/// What figures mean, and what they do not cover.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
-    sentences: Vec<String>,
+    meaning: Vec<String>,
+    not_covered: Vec<String>,
+    /// Who says so.
+    signature: Option<String>,
 }
 
 impl Statement {
-    /// One or two sentences per matter.
-    pub fn sentences(&self) -> &[String] {
-        &self.sentences
+    /// With what no statement covers.
+    fn new(meaning: Vec<String>, other_uses: &str) -> Statement {
+        let never = ["hyper-parameters that were tuned on the private data", other_uses];
+        Statement { meaning, not_covered: never.map(String::from).to_vec(), signature: None }
     }
 
-    /// The statement with what a program has to add, before what is not covered.
+    /// One or two sentences per matter, in the order in which they are read.
+    pub fn sentences(&self) -> Vec<String> {
+        let not_covered =
+            format!("Not covered: {}, and attacks on floating-point noise.", self.not_covered.join(", "));
+        self.meaning.iter().cloned().chain([not_covered]).chain(self.signature.clone()).collect()
+    }
+
+    /// The statement with what a program has to add.
     pub fn with(mut self, sentence: impl Into<String>) -> Statement {
-        let last = self.sentences.len() - 1;
-        self.sentences.insert(last, sentence.into());
+        self.meaning.push(sentence.into());
         self
     }
 
-    /// The statement with more that is not covered: "the training loss that is shown".
-    pub fn not_covering(mut self, what: &str) -> Statement {
-        if let Some(last) = self.sentences.last_mut() {
-            *last = last.replacen(", and attacks", &format!(", {what}, and attacks"), 1);
-        }
+    /// The statement with more that is not covered, for the list in its last sentence: "the training loss that is shown".
+    pub fn not_covering(mut self, what: impl Into<String>) -> Statement {
+        self.not_covered.push(what.into());
         self
     }
 }
 
 impl std::fmt::Display for Statement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.sentences.join(" "))
+        f.write_str(&self.sentences().join(" "))
     }
 }
 

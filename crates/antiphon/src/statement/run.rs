@@ -72,12 +72,7 @@ impl PrivateRun {
         sentences.push(format!(
             "The number of training {name}s is treated as public: batches, steps and sampling rates depend on it."
         ));
-        sentences.push(
-            "Not covered: hyper-parameters that were tuned on the private data, other runs on the same data, and attacks on \
-             floating-point noise."
-                .into(),
-        );
-        Statement { sentences }
+        Statement::new(sentences, "other runs on the same data")
     }
 
     fn figures(&self) -> String {
