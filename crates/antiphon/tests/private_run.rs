@@ -182,6 +182,26 @@ fn new_at_end(mechanism: &Verified) -> State {
     run.state()
 }
 
+/// Where nobody knows how many units there are, they are counted as they come, also through a restore and in the log.
+#[test]
+fn units_may_be_counted_as_they_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("who");
+    let open = Settings { units: None, ..settings() };
+    let mut first = PrivateRun::new(mechanism(), &open, key(4)).unwrap();
+    first.log_to(&path).unwrap();
+    (0..4).for_each(|_| drop(take(&mut first)));
+    assert!(first.admit(4, &[900, 3]).unwrap_err().to_string().contains("example 3 would take part"));
+    let state: State = serde_json::from_str(&serde_json::to_string(&first.state()).unwrap()).unwrap();
+    drop(first);
+    let mut second = PrivateRun::new(mechanism(), &open, key(4)).unwrap();
+    second.restore(&state).unwrap();
+    second.log_to(&path).unwrap();
+    assert!(second.admit(4, &[3]).is_err());
+    second.admit(4, &[0, 900]).unwrap();
+    assert!(!second.statement().to_string().contains("1/N"));
+}
+
 /// After a restore the guard knows who took part before it.
 #[test]
 fn a_restored_run_refuses_what_the_first_one_would() {
@@ -211,7 +231,7 @@ fn a_state_of_another_run_is_refused_by_what_differs() {
             "layout was \"\" and is \"b\"",
         ),
         (refused(mechanism(), Settings { params: 1001, ..settings() }, 5), "params was 1000 and is 1001"),
-        (refused(mechanism(), Settings { units: 9, ..settings() }, 5), "units was 8 and is 9"),
+        (refused(mechanism(), Settings { units: Some(9), ..settings() }, 5), "units was 8 and is 9"),
         (refused(mechanism(), Settings { unit: Unit::User, ..settings() }, 5), "unit was \"example\""),
         (refused(mechanism(), Settings { adjacency: Adjacency::ReplaceOne, ..settings() }, 5), "stddev was"),
         (refused(mechanism(), settings(), 6), "key_fingerprint was"),
@@ -364,7 +384,7 @@ fn the_log_says_who_took_part_and_the_audit_agrees_with_the_statement() {
 #[test]
 fn dp_sgd_is_a_run_that_draws_its_samples() {
     let sampled = Sampled { steps: 40, sampling_rate: 0.25, poisson: true };
-    let settings = Settings { units: 200, ..settings() };
+    let settings = Settings { units: Some(200), ..settings() };
     let new = |seed| {
         let [noise, sampling] = key(seed).split(["noise", "sampling"]);
         PrivateRun::sampled(sampled, &settings, noise, sampling).unwrap()
@@ -424,6 +444,16 @@ fn dp_sgd_is_a_run_that_draws_its_samples() {
     let [a, b] = Key::load(&path).unwrap().split(["c", "d"]);
     let mut run = PrivateRun::sampled(sampled, &settings, a, b).unwrap();
     assert!(run.admit(0, &run.sample().unwrap()).is_err(), "a key serves one run");
+    // A sample is drawn from a number of units.
+    let [a, b] = key(1).split(["a", "b"]);
+    let nobody_knows = Settings { units: None, ..settings.clone() };
+    assert!(
+        PrivateRun::sampled(sampled, &nobody_knows, a, b)
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("units must be given")
+    );
     // One key for both purposes, and rates that are none.
     assert!(PrivateRun::sampled(sampled, &settings, key(1), key(1)).is_err());
     for rate in [0.0, 1.5, f64::NAN] {

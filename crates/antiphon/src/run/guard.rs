@@ -20,6 +20,8 @@ use std::collections::{HashMap, HashSet};
 pub struct Guard {
     schema: Schema,
     unit: Unit,
+    /// How many units there are, where that is known.
+    known: Option<usize>,
     memory: Memory,
     /// Of a schema with listed patterns: those that hold a step.
     of_step: Vec<Vec<u32>>,
@@ -52,14 +54,40 @@ pub enum Memory {
     },
 }
 
+/// Units that are not counted before have numbers below this.
+const MAX_UNITS: usize = 1 << 28;
+
+impl Memory {
+    fn units(&self) -> usize {
+        match self {
+            Memory::FixedOrder { first } => first.len(),
+            Memory::MinSeparation { last, .. } => last.len(),
+            Memory::Patterns { of_unit, .. } => of_unit.len(),
+        }
+    }
+
+    /// Makes room for at least so many units.
+    fn grow(&mut self, units: usize) {
+        let grow = |marks: &mut Vec<u32>| marks.resize(marks.len().max(units), 0);
+        match self {
+            Memory::FixedOrder { first } => grow(first),
+            Memory::MinSeparation { last, count } => {
+                grow(last);
+                grow(count);
+            }
+            Memory::Patterns { of_unit, .. } => grow(of_unit),
+        }
+    }
+}
+
 /// What a step changes, once it is taken: a unit and what is remembered of it.
 #[derive(Debug, Clone, Default)]
 pub struct Changes(Vec<(usize, u32)>);
 
 impl Guard {
-    /// For a schema and so many units, 0, …, `units` − 1.
-    pub fn new(schema: &Schema, unit: Unit, units: usize) -> Guard {
-        let none = || vec![0; units];
+    /// For a schema and so many units, 0, …, `units` − 1. Where nobody knows how many there are, they are counted as they come.
+    pub fn new(schema: &Schema, unit: Unit, units: Option<usize>) -> Guard {
+        let none = || vec![0; units.unwrap_or(0)];
         let mut of_step = Vec::new();
         let memory = match schema {
             Schema::FixedOrder { .. } => Memory::FixedOrder { first: none() },
@@ -72,7 +100,7 @@ impl Guard {
                 Memory::Patterns { sets: Vec::new(), of_unit: none() }
             }
         };
-        Guard { schema: schema.clone(), unit, memory, of_step, numbers: HashMap::new() }
+        Guard { schema: schema.clone(), unit, known: units, memory, of_step, numbers: HashMap::new() }
     }
 
     /// What is remembered.
@@ -98,15 +126,24 @@ impl Guard {
                 let set = |sets: &[Vec<u32>], mark: u32| {
                     (mark as usize).checked_sub(1).and_then(|number| sets.get(number).cloned())
                 };
-                of_a.len() == of_b.len() && of_a.iter().zip(of_b).all(|(x, y)| set(a, *x) == set(b, *y))
+                let mark = |of_unit: &[u32], unit: usize| of_unit.get(unit).copied().unwrap_or(0);
+                (0..of_a.len().max(of_b.len()))
+                    .all(|unit| set(a, mark(of_a, unit)) == set(b, mark(of_b, unit)))
             }
-            (a, b) => a == b,
+            (a, b) => {
+                // Where units are counted as they come, one that was refused may have made room for itself.
+                let (mut a, mut b) = (a.clone(), b.clone());
+                a.grow(b.units());
+                b.grow(a.units());
+                a == b
+            }
         }
     }
 
     /// Whether these units may take part in a step. Nothing changes before [`Guard::commit`].
     pub fn check(&mut self, step: usize, units: &[usize]) -> Result<Changes> {
         self.check_batch(step, units)?;
+        self.memory.grow(units.iter().max().map_or(0, |last| last + 1));
         let mut changes = Vec::with_capacity(units.len());
         // Sets of patterns after this step, by their number before it.
         let mut after: HashMap<u32, Option<u32>> = HashMap::new();
@@ -152,23 +189,21 @@ impl Guard {
         let mut seen = HashSet::with_capacity(units.len());
         for unit in units {
             let name = self.unit.name();
-            if *unit >= self.units() {
-                let all = counted(self.units(), name);
-                return refuse(format!("there is no {name} {unit} (there are {all}, counted from 0)"));
+            match self.known {
+                Some(all) if *unit >= all => {
+                    let all = counted(all, name);
+                    return refuse(format!("there is no {name} {unit} (there are {all}, counted from 0)"));
+                }
+                None if *unit >= MAX_UNITS => {
+                    return refuse(format!("{name} {unit} has a number that is not below {MAX_UNITS}"));
+                }
+                _ => {}
             }
             if !seen.insert(*unit) {
                 return refuse(format!("{name} {unit} is in the batch twice"));
             }
         }
         Ok(())
-    }
-
-    fn units(&self) -> usize {
-        match &self.memory {
-            Memory::FixedOrder { first } => first.len(),
-            Memory::MinSeparation { last, .. } => last.len(),
-            Memory::Patterns { of_unit, .. } => of_unit.len(),
-        }
     }
 
     /// The mark of a unit after a step in fixed order, if it may take part.
@@ -225,14 +260,16 @@ impl Guard {
 
     /// Refuses what no guard for this schema and these units can have remembered.
     fn check_memory(&self, memory: &Memory, steps: usize) -> Result<()> {
-        let units = self.units();
         let marks = |marks: &[u32], most: usize| {
-            marks.len() == units && marks.iter().all(|mark| *mark as usize <= most)
+            self.known.map_or(marks.len() <= MAX_UNITS, |units| marks.len() == units)
+                && marks.iter().all(|mark| *mark as usize <= most)
         };
         let fits = match (&self.memory, memory) {
             (Memory::FixedOrder { .. }, Memory::FixedOrder { first }) => marks(first, steps),
             (Memory::MinSeparation { .. }, Memory::MinSeparation { last, count }) => {
-                marks(last, steps) && marks(count, self.schema.max_participations())
+                marks(last, steps)
+                    && marks(count, self.schema.max_participations())
+                    && last.len() == count.len()
             }
             (Memory::Patterns { .. }, Memory::Patterns { sets, of_unit }) => {
                 let Schema::Patterns { patterns, .. } = &self.schema else { return Ok(()) };
@@ -244,8 +281,8 @@ impl Guard {
         match fits {
             true => Ok(()),
             false => {
-                let allowed =
-                    format!("that of {} under the schema of the mechanism", counted(units, self.unit.name()));
+                let units = self.known.map_or("the units".into(), |units| counted(units, self.unit.name()));
+                let allowed = format!("that of {units} under the schema of the mechanism");
                 Err(Error::argument("the participation in the state", allowed, "another"))
             }
         }
@@ -280,7 +317,7 @@ mod tests {
     use super::*;
 
     fn guard(schema: &Schema, units: usize) -> Guard {
-        Guard::new(schema, Unit::Example, units)
+        Guard::new(schema, Unit::Example, Some(units))
     }
 
     fn admit(guard: &mut Guard, step: usize, units: &[usize]) -> Result<()> {
@@ -308,6 +345,17 @@ mod tests {
         // What was refused was not admitted.
         admit(&mut guard, 8, &[0, 1]).unwrap();
         admit(&mut guard, 9, &[]).unwrap();
+    }
+
+    #[test]
+    fn units_that_nobody_counted_come_as_they_come() {
+        let mut guard = Guard::new(&Schema::epochs(3, 4).unwrap(), Unit::User, None);
+        admit(&mut guard, 0, &[7, 1000]).unwrap();
+        assert!(guard.check(1, &[1000]).is_err());
+        admit(&mut guard, 4, &[1000, 3]).unwrap();
+        let text = guard.check(5, &[1 << 28]).unwrap_err().to_string();
+        assert!(text.contains("user 268435456 has a number that is not below 268435456"), "{text}");
+        assert_eq!(guard.memory().units(), 1001);
     }
 
     #[test]
@@ -347,7 +395,8 @@ mod tests {
                     Schema::patterns(n, patterns).unwrap()
                 }
             };
-            let mut guard = guard(&schema, 5);
+            // Known before, or counted as they come.
+            let mut guard = Guard::new(&schema, Unit::Example, (case % 2 == 0).then_some(5));
             let mut taken = vec![Vec::new(); 5];
             for step in 0..n {
                 for unit in 0..5 {
@@ -369,12 +418,16 @@ mod tests {
                 }
                 // What was remembered is enough to go on.
                 let text = serde_json::to_string(guard.memory()).unwrap();
-                let mut again = Guard::new(&schema, Unit::Example, 5);
+                let known = (case % 2 == 0).then_some(5);
+                let mut again = Guard::new(&schema, Unit::Example, known);
                 again.restore(&serde_json::from_str(&text).unwrap(), step + 1).unwrap();
-                assert_eq!(again.memory(), guard.memory());
+                assert!(again.memory() == guard.memory() && again.remembers_the_same_as(&guard));
                 guard = again;
             }
-            assert!(Guard::new(&schema, Unit::User, 4).restore(guard.memory(), n).is_err(), "other units");
+            assert!(
+                Guard::new(&schema, Unit::User, Some(4)).restore(guard.memory(), n).is_err(),
+                "other units"
+            );
         }
     }
 }

@@ -158,8 +158,11 @@ impl PrivateRun {
         let stddev = sampled.stddev(&privacy, settings.clip_norm)?;
         let independent = Noise::Structured(Structured { family: Family::Identity, stamps: 1 });
         let prepared = Prepared::new(&independent, sampled.steps, stddev.value())?;
+        let units = settings.units.ok_or_else(|| {
+            Error::argument("units", "given: a sample is drawn from so many units", "nothing")
+        })?;
         let who = match sampled.poisson {
-            true => Who::Samples(sampled, Samples::new(settings.units, sampled.sampling_rate, sampling)),
+            true => Who::Samples(sampled, Samples::new(units, sampled.sampling_rate, sampling)),
             false => Who::Anybody(sampled),
         };
         PrivateRun::with(who, sampled.describe(), settings, privacy, stddev, &prepared, noise)
@@ -263,8 +266,8 @@ impl PrivateRun {
         !matches!(self.who, Who::Anybody(_))
     }
 
-    /// How many units there are.
-    pub fn units(&self) -> usize {
+    /// How many units there are, where that is known.
+    pub fn units(&self) -> Option<usize> {
         self.identity.units
     }
 

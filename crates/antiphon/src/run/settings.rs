@@ -17,8 +17,8 @@ pub struct Settings {
     pub unit: Unit,
     /// ζ, to which the contribution of every unit to a step is clipped.
     pub clip_norm: f64,
-    /// How many units there are: they are numbered from 0.
-    pub units: usize,
+    /// How many units there are: they are numbered from 0. Where nobody knows, they are counted as they come; DP-SGD needs to know.
+    pub units: Option<usize>,
     /// Coordinates of the whole model.
     pub params: u64,
     /// The coordinates that this process adds noise to, in the order in which they are in its sums; all of them where nothing is said.
@@ -38,7 +38,7 @@ impl Settings {
             adjacency: Adjacency::ZeroOut,
             unit: Unit::Example,
             clip_norm,
-            units,
+            units: Some(units),
             params,
             ranges: None,
             layout: String::new(),

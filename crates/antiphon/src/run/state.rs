@@ -68,7 +68,7 @@ pub(super) struct Identity {
     pub clip_norm: f64,
     pub adjacency: Adjacency,
     pub unit: Unit,
-    pub units: usize,
+    pub units: Option<usize>,
     pub params: u64,
     pub layout: String,
     pub key_fingerprint: String,

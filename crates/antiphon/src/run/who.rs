@@ -34,7 +34,7 @@ pub(super) enum Who {
 
 impl Who {
     /// The same before its first step.
-    pub(super) fn again(&self, unit: Unit, units: usize) -> Who {
+    pub(super) fn again(&self, unit: Unit, units: Option<usize>) -> Who {
         match self {
             Who::Schema(both) => {
                 let guard = Guard::new(both.0.schema(), unit, units);

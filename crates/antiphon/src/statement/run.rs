@@ -57,8 +57,8 @@ impl PrivateRun {
             (None, Some(sampled)) => self.of_samples(sampled),
             (None, None) => Vec::new(),
         };
-        if let Some(warning) = large_delta(self.privacy().delta(), self.units(), &format!("training {name}"))
-        {
+        let large = |units| large_delta(self.privacy().delta(), units, &format!("training {name}"));
+        if let Some(warning) = self.units().and_then(large) {
             sentences.push(format!("WARNING: {warning}."));
         }
         match self.origin() {
@@ -119,7 +119,7 @@ impl PrivateRun {
                 "DP-SGD: independent noise with a noise multiplier of {multiplier} in {steps}. In every step each of the {} \
                  training {}s is in the batch with probability at most {}, independently (Poisson sampling). Who was in which \
                  step must stay as secret as the key.",
-                self.units(),
+                self.units().unwrap_or(0),
                 self.unit().name(),
                 short_bound(sampled.sampling_rate, true)
             ),
