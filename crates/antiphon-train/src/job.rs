@@ -274,8 +274,7 @@ fn participation_log(path: &Path, trainer: &Trainer<'_>, from: Beginning, replac
     }
     antiphon::atomic::check(path, replace)?;
     match path.exists() {
-        // Emptied under its lock, and not removed: another run may be writing it.
-        true => Writer::resume(path, 0, |_| Ok(())),
+        true => Writer::replace(path),
         false => Writer::create(path),
     }
 }

@@ -48,6 +48,8 @@ pub mod schema;
 pub mod sensitivity;
 pub mod statement;
 pub mod tensors;
+#[cfg(test)]
+mod testing;
 pub mod text;
 pub mod verify;
 pub mod workload;

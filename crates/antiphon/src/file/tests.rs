@@ -1,33 +1,12 @@
 use super::*;
 use crate::linalg::dense::Matrix;
 use crate::mechanism::{Certificate, Family, Structured};
+use crate::testing::Seeded;
 use safetensors::SafeTensors;
 use std::fs;
 use tempfile::TempDir;
 
 mod structured;
-
-/// SplitMix64, for seeded tests.
-struct Seeded(u64);
-
-impl Seeded {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    /// In (0, 1), with all its bits in use.
-    fn uniform(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64 + 1e-20
-    }
-}
 
 fn triangular(n: usize, seeded: &mut Seeded) -> Matrix {
     let entry = |i, j| if j <= i { seeded.uniform() } else { 0.0 };

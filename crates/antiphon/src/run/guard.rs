@@ -315,6 +315,7 @@ fn narrowed(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Seeded;
 
     fn guard(schema: &Schema, units: usize) -> Guard {
         Guard::new(schema, Unit::Example, Some(units))
@@ -376,14 +377,11 @@ mod tests {
         let separated = |steps: &[usize], b: usize, k: usize| {
             steps.len() <= k && steps.windows(2).all(|pair| pair[1] - pair[0] >= b)
         };
-        let mut word = 1u64;
-        let mut random = move |below: u64| {
-            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (word >> 33) % below
-        };
+        let mut seeded = Seeded(1);
+        let mut random = move |below: usize| seeded.below(below);
         for case in 0..60 {
-            let (n, b) = (4 + random(9) as usize, 1 + random(4) as usize);
-            let k = 1 + random(n.div_ceil(b) as u64) as usize;
+            let (n, b) = (4 + random(9), 1 + random(4));
+            let k = 1 + random(n.div_ceil(b));
             let schema = match case % 3 {
                 0 => Schema::fixed_order_at_most(n, b, k).unwrap(),
                 1 => Schema::min_separation(n, b, k).unwrap(),

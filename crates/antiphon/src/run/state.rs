@@ -48,7 +48,7 @@ impl Seal {
     /// The seal of a state, whatever seal it has: SHA-256 over the state with the secret on both sides.
     pub fn of(&self, state: &State) -> String {
         let unsealed = State { seal: String::new(), ..state.clone() };
-        let text = serde_json::to_string(&unsealed).unwrap_or_default();
+        let text = serde_json::to_string(&unsealed).expect("plain fields");
         let mut hash = Sha256::new().chain_update(b"antiphon run state v1");
         self.0.iter().for_each(|word| hash.update(word.to_le_bytes()));
         hash.update(text);
@@ -79,7 +79,8 @@ pub(super) struct Identity {
 impl Identity {
     /// Refuses another run, and says in what it differs.
     pub fn check(&self, found: &Identity) -> Result<()> {
-        let [ours, theirs] = [self, found].map(|identity| serde_json::to_value(identity).unwrap_or_default());
+        let [ours, theirs] =
+            [self, found].map(|identity| serde_json::to_value(identity).expect("plain fields"));
         let differ: Vec<String> = ours
             .as_object()
             .into_iter()
@@ -98,7 +99,7 @@ impl Identity {
 
     /// What a key file calls the run.
     pub fn id(&self) -> String {
-        let text = serde_json::to_string(self).unwrap_or_default();
+        let text = serde_json::to_string(self).expect("plain fields");
         let hash = Sha256::new().chain_update(b"antiphon private run v1").chain_update(text);
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -4,6 +4,7 @@ use super::{NO_AMPLIFICATION, Statement, order, relation, unit_of_privacy};
 use crate::accounting::calibrate::{self, Run};
 use crate::accounting::{self, Adjacency, Bracket, Event, NoiseMultiplier, Params};
 use crate::error::{Error, Result};
+use crate::noise::Stddev;
 use crate::run::Unit;
 use crate::text::{bound, counted, given, short_bound};
 use crate::verify::Verified;
@@ -162,7 +163,8 @@ impl Accounted {
 
     /// Of every number in Z, in units of the clip norm.
     pub fn standard_deviation(&self, mechanism: &Verified) -> Option<f64> {
-        self.noise_multiplier.map(|z| (z.value() * mechanism.sensitivity()).next_up()) // up
+        let stddev = |z| Stddev::of(mechanism, z, 1.0).ok();
+        self.noise_multiplier.and_then(stddev).map(Stddev::value)
     }
 
     /// The event, with a noise multiplier that was found in its printed digits.

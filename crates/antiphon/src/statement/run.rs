@@ -89,7 +89,7 @@ impl PrivateRun {
         )];
         sentences.push(format!(
             "The whole run is one Gaussian mechanism ({mechanism}) with a noise multiplier of {multiplier} and a sensitivity of at most {} \
-             times the clip norm {}, over {}. Every step was checked to follow this order. No amplification by sampling or shuffling \
+             times the clip norm {}, over {}. A step that does not follow this order is refused. No amplification by sampling or shuffling \
              is used.",
             short_bound(verified.sensitivity(), true),
             self.clip_norm(),

@@ -7,29 +7,9 @@ use crate::mechanism::{Family, Mechanism, Noise, Structured};
 use crate::optimize::{self, optimize};
 use crate::schema::Schema;
 use crate::sensitivity::pattern_squared;
+use crate::testing::Seeded;
 use crate::verify::{self, definitions};
 use crate::workload::Workload;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn chance(&mut self, p: f64) -> bool {
-        (self.next() >> 11) as f64 / ((1u64 << 53) as f64) < p
-    }
-}
 
 fn optimal(schema: &Schema) -> Mechanism {
     let workload = Workload::training(schema.steps(), 0.9, None).unwrap();
@@ -136,7 +116,7 @@ fn mechanisms() -> Vec<Mechanism> {
 
 #[test]
 fn realised_sensitivities_are_those_of_a_slow_computation() {
-    let mut random = Random(1);
+    let mut random = Seeded(1);
     for mechanism in mechanisms() {
         let (n, x) = (mechanism.schema.steps(), gram(&mechanism));
         for round in 0..30 {
@@ -253,13 +233,13 @@ fn sampled(sampling: Sampling, samples: impl Iterator<Item = Vec<u64>>) -> Sampl
     audit_sampled(sampling, lines, 1.0, 1e-5, Adjacency::ZeroOut).unwrap()
 }
 
-fn poisson(random: &mut Random, rate: f64, units: u64) -> Vec<u64> {
+fn poisson(random: &mut Seeded, rate: f64, units: u64) -> Vec<u64> {
     (0..units).filter(|_| random.chance(rate)).collect()
 }
 
 #[test]
 fn poisson_samples_pass_and_the_bounds_are_no_certainty() {
-    let mut random = Random(2);
+    let mut random = Seeded(2);
     let of = sampling(0.05, 100, 1000);
     let mut smallest = 1.0f64;
     for _ in 0..100 {
@@ -279,7 +259,7 @@ fn poisson_samples_pass_and_the_bounds_are_no_certainty() {
 
 #[test]
 fn samples_that_are_none_fail_by_the_right_check() {
-    let mut random = Random(3);
+    let mut random = Seeded(3);
     let of = sampling(0.05, 200, 1000);
     let failed = |found: &SampledAudit| -> Vec<bool> { found.checks.iter().map(|c| !c.passed()).collect() };
     // A random subset of fixed size in every step.

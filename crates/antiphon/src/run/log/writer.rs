@@ -37,6 +37,18 @@ impl Writer {
         Ok(Writer { file, path: path.into(), last_step: None })
     }
 
+    /// A new log in place of whatever the file holds. It is emptied under its lock and not removed: a run that is writing it is not robbed.
+    pub fn replace(path: &Path) -> Result<Writer> {
+        let io = |source| Error::Io { path: path.into(), source };
+        let file = OpenOptions::new().append(true).open(path).map_err(io)?;
+        atomic::lock(&file, path)?;
+        // What follows tells who is in the data: first nobody else may read it.
+        #[cfg(unix)]
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(io)?;
+        file.set_len(0).map_err(io)?;
+        Ok(Writer { file, path: path.into(), last_step: None })
+    }
+
     /// Goes on with the log of a run that continues at this step. Lines of earlier steps are kept; those of this step and of later
     /// ones, which will happen again, are dropped, and so is a last line that a kill has cut off. [`Writer::last_step`] tells
     /// where the log is then.
@@ -184,6 +196,18 @@ mod tests {
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert!(matches!(resume(&folder.path().join("none"), 0), Err(Error::Io { .. })));
+        // Another file, which others may read: replaced where that is asked for, unless it is in use.
+        let other = folder.path().join("other");
+        fs::write(&other, "notes\n").unwrap();
+        let mut writer = Writer::replace(&other).unwrap();
+        assert!(Writer::replace(&other).unwrap_err().to_string().contains("in use"));
+        writer.append(0, &[4]).unwrap();
+        assert_eq!(lines(&other), [(0, vec![4])]);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(fs::metadata(&other).unwrap().permissions().mode() & 0o777, 0o600);
+        }
         // What is not as it should be is not touched.
         let text = fs::read_to_string(&path).unwrap();
         let seen = std::cell::Cell::new(0);
