@@ -3,11 +3,7 @@
 use crate::output::{answer, bound, print_json};
 use crate::verify::examine;
 use antiphon::error::Error;
-use antiphon::linalg::dense::{self, Matrix};
-use antiphon::mechanism::factorization::{encoder_matrix, noising_matrix};
-use antiphon::mechanism::{Factorization, Noise, Structured};
-use antiphon::optimize::MAX_DENSE_STEPS;
-use antiphon::workload::Workload;
+use antiphon::mechanism::{Noise, Which};
 use antiphon::{file, npy};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -35,7 +31,7 @@ pub struct Export {
     /// Which matrix: the encoder C, the decoder B = AC⁻¹, the Gram matrix X = CᵀC, or the noising matrix C⁻¹ (W where C
     /// is not square)
     #[arg(long, value_enum)]
-    matrix: Which,
+    matrix: Names,
     /// The file to write
     #[arg(long, short, value_name = "M.npy")]
     output: PathBuf,
@@ -45,7 +41,7 @@ pub struct Export {
 }
 
 #[derive(Clone, Copy, ValueEnum, Debug)]
-enum Which {
+enum Names {
     #[value(name = "C")]
     C,
     #[value(name = "B")]
@@ -56,24 +52,21 @@ enum Which {
     Cinv,
 }
 
+impl Names {
+    fn which(self) -> Which {
+        match self {
+            Names::C => Which::C,
+            Names::B => Which::B,
+            Names::X => Which::X,
+            Names::Cinv => Which::Cinv,
+        }
+    }
+}
+
 impl Export {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
         let mechanism = file::read(&self.file)?;
-        let matrix = match mechanism.noise() {
-            Noise::Dense(noising) => match self.matrix {
-                Which::C => noising.encoder()?,
-                Which::B => mechanism.workload().apply(noising.matrix()),
-                Which::X => dense::gram(&noising.encoder()?),
-                Which::Cinv => noising.matrix().clone(),
-            },
-            Noise::Structured(structured) => self.written_out(*structured, mechanism.workload())?,
-            Noise::Implicit { .. } => {
-                return Err(Error::Unsupported(
-                    "an implicit mechanism has no matrix to export; optimize without --implicit".into(),
-                )
-                .into());
-            }
-        };
+        let matrix = mechanism.matrix(self.matrix.which())?;
         let same = match (self.file.canonicalize(), self.output.canonicalize()) {
             (Ok(input), Ok(output)) => input == output,
             _ => false,
@@ -122,21 +115,5 @@ impl Export {
             );
         }
         Ok(answer(sensitivity.is_some()))
-    }
-
-    fn written_out(&self, structured: Structured, workload: &Workload) -> antiphon::Result<Matrix> {
-        let steps = workload.steps();
-        if steps > MAX_DENSE_STEPS {
-            return Err(Error::Unsupported(format!(
-                "{steps} steps are too many for a matrix that is written out (at most {MAX_DENSE_STEPS})"
-            )));
-        }
-        let factorization = structured.factorization(steps)?;
-        Ok(match self.matrix {
-            Which::C => encoder_matrix(&factorization),
-            Which::B => workload.apply(&noising_matrix(&factorization)),
-            Which::X => dense::from_fn(steps, steps, |i, j| factorization.gram(i, j)),
-            Which::Cinv => noising_matrix(&factorization),
-        })
     }
 }

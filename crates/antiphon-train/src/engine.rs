@@ -5,10 +5,10 @@
 //! are the same for any number of threads and the sums are exact (clip.rs), so neither the number of threads nor
 //! what else the machine does changes a bit of the result. No gradients are kept beyond those of a chunk.
 
-use crate::clip::{Clip, MOST_EXAMPLES, squared_norm};
 use crate::layers::softmax::Outcome;
 use crate::network::{Network, Operation};
 use crate::pass::{Pass, Turned};
+use antiphon::clip::{Clip, MOST_EXAMPLES, squared_norm};
 use antiphon::noise::Key;
 use antiphon::{Error, Result};
 use pulp::{Arch, Simd, WithSimd};

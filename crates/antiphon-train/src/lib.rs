@@ -1,7 +1,7 @@
 //! Differentially private training with correlated noise.
 //!
 //! The rooms: [`data`] has the data sets; [`models`] are the networks, built from [`network`] and [`layers`]; [`engine`] turns
-//! parameters and examples into the sum of clipped gradients, and [`clip`] says what may be in that sum.
+//! parameters and examples into the sum of clipped gradients, and [`antiphon::clip`] says what may be in that sum.
 //!
 //! A run: [`task`] is what is learnt, [`kind`] names the kinds of noise, [`design`] is the noise of one run and what it costs,
 //! [`settings`] say how, [`description`] writes all of it down. [`trainer`] is the loop over a private run, with [`batches`] for who takes part
@@ -10,7 +10,6 @@
 
 pub mod batches;
 pub mod checkpoint;
-pub mod clip;
 pub mod data;
 pub mod description;
 pub mod design;

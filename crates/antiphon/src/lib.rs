@@ -34,6 +34,7 @@
 pub mod accounting;
 pub mod atomic;
 pub mod certificate;
+pub mod clip;
 pub mod error;
 pub mod file;
 pub mod linalg;

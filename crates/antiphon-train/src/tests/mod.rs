@@ -1,6 +1,5 @@
 //! Oracles: finite differences, PyTorch, and slow obvious versions of what is fast.
 
-mod clipping;
 mod differences;
 mod engine;
 mod goldens;

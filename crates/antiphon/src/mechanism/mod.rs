@@ -9,6 +9,7 @@
 //! | `dense` | a noising matrix that is stored |
 //! | `stamp` | any of them, repeated |
 //! | `structured` | those that a name and a number describe |
+//! | `matrices` | C, C⁻¹, B and X written out |
 //! | `evaluate` | sensitivity, loss, variances and cost of any of them |
 
 mod dense;
@@ -16,6 +17,7 @@ pub mod evaluate;
 pub mod factorization;
 pub mod fft;
 pub mod identity;
+pub mod matrices;
 pub mod stamp;
 pub mod structured;
 pub mod tree;
@@ -23,6 +25,7 @@ pub mod tree;
 pub use dense::{DenseFactorization, Inverse, NoisingMatrix, SensitivityOfInverse};
 pub use evaluate::{Evaluation, evaluate, sensitivity_of, worst_case_of};
 pub use factorization::{Cost, Factorization};
+pub use matrices::Which;
 pub use stamp::Stamped;
 pub use structured::{Family, Structured};
 

@@ -150,8 +150,7 @@ pub(crate) fn claim_run(record: &Record, id: &str, goes_on: bool) -> Result<()> 
     let (key, mut stored) = load(path)?;
     let run = Use::Run { id: id.into() };
     let refuse = |why: &str| {
-        let reason = format!("its key (fingerprint {}) {why}", key.fingerprint());
-        Err(Error::File { path: path.into(), reason })
+        Err(Error::Privacy(format!("{}: its key (fingerprint {}) {why}", path.display(), key.fingerprint())))
     };
     if key.fingerprint() != record.fingerprint {
         return refuse("is not the one that was read from it");

@@ -4,6 +4,7 @@ use super::{Budget, Privacy, Unit};
 use crate::accounting::Adjacency;
 use crate::accounting::calibrate::Run;
 use crate::error::{Error, Result};
+use crate::noise::stddev::check_clip_norm;
 use std::ops::Range;
 
 /// What a run is, beside its mechanism and its key.
@@ -44,6 +45,12 @@ impl Settings {
             layout: String::new(),
             memory: 256 << 20,
         }
+    }
+
+    /// Refuses what no run can have: a run does that too, but takes its key first.
+    pub fn validate(&self) -> Result<()> {
+        check_clip_norm(self.clip_norm)?;
+        self.coordinates().map(|_| ())
     }
 
     /// Refuses a privacy that was accounted for another event or another relation.

@@ -19,11 +19,16 @@
 //! ```
 //!
 //! The bound on n is the textbook one for a sum of d squares in `f64` (nothing under- or overflows: squares and products of squares of
-//! `f32` are far inside the range) and a square root.
+//! `f32` are far inside the range) and a square root. It holds for `f64` coordinates too: a square that overflows makes the norm
+//! infinite, and squares that underflow are less than d·2⁻¹⁰²² together, which is nothing beside (1e-30)²·2⁻⁵³.
 //!
 //! **A gradient with an entry that is not finite contributes zero**, whatever the rest of it is.
 
-use antiphon::{Error, Result};
+mod batch;
+#[cfg(test)]
+mod tests;
+
+use crate::error::{Error, Result};
 
 /// Examples in one sum at most: with the grid of [`Clip`], their sum stays exact.
 pub const MOST_EXAMPLES: usize = 1 << 21;
@@ -71,6 +76,11 @@ impl Clip {
         }
     }
 
+    /// Gradients longer than this are scaled down to it, before they are rounded to the grid.
+    pub fn target(self) -> f64 {
+        self.target
+    }
+
     /// The spacing of the grid: contributions and their sums are multiples of it.
     pub fn unit(self) -> f64 {
         self.unit
@@ -84,12 +94,17 @@ impl Clip {
 
     /// Adds the contributions of gradients that are written down, each with its factor: `gradient(e)` of `factors[e]`.
     #[inline(always)]
-    pub fn add<'a>(self, factors: &[f64], gradient: impl Fn(usize) -> &'a [f32], sum: &mut [f64]) {
+    pub fn add<'a, T: Copy + Into<f64> + 'a>(
+        self,
+        factors: &[f64],
+        gradient: impl Fn(usize) -> &'a [T],
+        sum: &mut [f64],
+    ) {
         for (block, sum) in sum.chunks_mut(BLOCK).enumerate() {
             for (e, factor) in factors.iter().enumerate().filter(|(_, factor)| **factor > 0.0) {
                 let gradient = &gradient(e)[block * BLOCK..][..sum.len()];
                 for (sum, g) in sum.iter_mut().zip(gradient) {
-                    *sum += self.round(factor * f64::from(*g));
+                    *sum += self.round(factor * (*g).into());
                 }
             }
         }
@@ -117,15 +132,16 @@ const BLOCK: usize = 1024;
 
 /// The sum of squares, in `f64`. Sixteen partial sums, which no machine's vectors change.
 #[inline(always)]
-pub fn squared_norm(x: &[f32]) -> f64 {
+pub fn squared_norm<T: Copy + Into<f64>>(x: &[T]) -> f64 {
     let mut sums = [0f64; 16];
     let (blocks, rest) = x.as_chunks::<16>();
     for block in blocks {
         for (sum, x) in sums.iter_mut().zip(block) {
-            let x = f64::from(*x);
+            let x: f64 = (*x).into();
             *sum = x.mul_add(x, *sum);
         }
     }
-    let rest: f64 = rest.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+    let square = |x: f64| x * x;
+    let rest: f64 = rest.iter().map(|x| square((*x).into())).sum();
     sums.iter().sum::<f64>() + rest
 }

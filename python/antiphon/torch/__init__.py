@@ -1,0 +1,1 @@
+"""antiphon for PyTorch."""

@@ -1,0 +1,258 @@
+//! One private run.
+
+use crate::accounting::{from_json, relation, unit_of};
+use crate::arrays::{Writable, described, slice_mut, to_units};
+use crate::errors::{Failure, Result, argument};
+use crate::{key, mechanism};
+use antiphon::accounting::NoiseMultiplier;
+use antiphon::accounting::calibrate::Run;
+use antiphon::run::{self as library, Budget, Settings, State};
+use numpy::PyArray1;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// One private run, from its first step to its last: it verifies the mechanism, computes the noise for a privacy level,
+/// refuses who may not take part, and adds the noise of every step once.
+///
+/// >>> import numpy as np
+/// >>> mechanism = antiphon.optimize(antiphon.Schema.epochs(2, 4))
+/// >>> run = antiphon.PrivateRun(mechanism, epsilon=8.0, delta=1e-5, clip_norm=1.0, params=3,
+/// ...                           key=antiphon.Key.from_seed(1))
+/// >>> for step in range(run.steps):
+/// ...     run.admit([step % 4])                # who takes part: the same order in both epochs
+/// ...     clipped_sum = np.zeros(3)            # the sum of their clipped gradients
+/// ...     run.privatize(clipped_sum)           # adds the noise of the step, in place
+/// >>> run.admit([0])
+/// Traceback (most recent call last):
+/// ...
+/// antiphon.PrivacyError: step 8 is refused: the run has 8 steps
+#[pyclass(module = "antiphon")]
+pub struct PrivateRun {
+    run: library::PrivateRun,
+    mechanism: Py<mechanism::Mechanism>,
+    /// A log that is opened when the run begins or goes on.
+    log: Option<PathBuf>,
+}
+
+#[pymethods]
+impl PrivateRun {
+    #[new]
+    #[pyo3(signature = (
+        mechanism, *, delta, clip_norm, params, key, epsilon=None, noise_multiplier=None, units=None, unit="example",
+        adjacency="zero-out", ranges=None, layout="", memory=256 << 20, log=None
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        mechanism: &Bound<'_, PyAny>,
+        delta: f64,
+        clip_norm: f64,
+        params: u64,
+        key: &Bound<'_, PyAny>,
+        epsilon: Option<f64>,
+        noise_multiplier: Option<f64>,
+        units: Option<usize>,
+        unit: &str,
+        adjacency: &str,
+        ranges: Option<Vec<(u64, u64)>>,
+        layout: &str,
+        memory: usize,
+        log: Option<PathBuf>,
+    ) -> Result<PrivateRun> {
+        let budget = match (epsilon, noise_multiplier) {
+            (Some(epsilon), None) => Budget::Target { epsilon, delta },
+            (None, Some(z)) => Budget::Noise { noise_multiplier: NoiseMultiplier::new(z)?, delta },
+            (Some(_), Some(_)) => {
+                return Err(argument("epsilon and noise_multiplier", "one of them", "both"));
+            }
+            (None, None) => return Err(argument("epsilon or noise_multiplier", "given", "neither")),
+        };
+        let settings = Settings {
+            budget,
+            adjacency: relation(adjacency)?,
+            unit: unit_of(unit)?,
+            clip_norm,
+            units,
+            params,
+            ranges: ranges
+                .map(|ranges| ranges.into_iter().map(|(first, end)| Range { start: first, end }).collect()),
+            layout: layout.into(),
+            memory,
+        };
+        settings.validate()?;
+        let privacy = py.detach(|| settings.budget.account(Run::Matrix, settings.adjacency))?;
+        let mechanism = mechanism::named(mechanism)?;
+        let verified = mechanism::verified(mechanism.as_any())?;
+        // The last that can fail, so that a key is not lost to a wrong argument.
+        let key = key::named(key)?;
+        let run = py.detach(|| library::PrivateRun::accounted(verified, &settings, privacy, key))?;
+        Ok(PrivateRun { run, mechanism: mechanism.unbind(), log })
+    }
+
+    /// Admits the units (examples or users, numbered from 0) that take part in the next step; or raises PrivacyError,
+    /// and nothing has happened then.
+    fn admit(&mut self, py: Python<'_>, indices: &Bound<'_, PyAny>) -> Result<()> {
+        let units = to_units(indices, "indices")?;
+        py.detach(|| {
+            if let Some(log) = &self.log {
+                self.run.log_to(log)?;
+                self.log = None;
+            }
+            self.run.admit(self.run.step(), &units)
+        })?;
+        Ok(())
+    }
+
+    /// Adds the noise of the step to the sum of the clipped contributions of those who were admitted, in place: a
+    /// writable C-contiguous NumPy array, or a PyTorch tensor on the CPU, of float32 or float64. The step is done then.
+    fn privatize(&mut self, py: Python<'_>, array: &Bound<'_, PyAny>) -> Result<()> {
+        match Writable::of(array, "array")? {
+            Writable::Single(mut array) => {
+                let sum = slice_mut(&mut array);
+                py.detach(|| self.run.privatize(sum))?;
+            }
+            Writable::Double(mut array) => {
+                let sum = slice_mut(&mut array);
+                py.detach(|| self.run.privatize(sum))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The noise of the step, for those who add it themselves: float32, in a new array or in `out`. The step is done
+    /// then.
+    #[pyo3(signature = (out=None))]
+    fn row<'py>(&mut self, py: Python<'py>, out: Option<Bound<'py, PyAny>>) -> Result<Bound<'py, PyAny>> {
+        let out = match out {
+            Some(out) => out,
+            None => PyArray1::<f32>::zeros(py, self.run.coordinates(), false).into_any(),
+        };
+        let Writable::Single(mut array) = Writable::of(&out, "out")? else {
+            return Err(argument("out", "an array of float32", described(&out)));
+        };
+        let row = slice_mut(&mut array);
+        py.detach(|| self.run.row_into(row))?;
+        drop(array);
+        Ok(out)
+    }
+
+    /// Raises PrivacyError now for what would be refused later: `schedule(step)` gives who will take part in a step.
+    fn rehearse(&self, schedule: &Bound<'_, PyAny>) -> Result<()> {
+        let raised = std::cell::RefCell::new(None);
+        let units = |step: usize| {
+            let units =
+                schedule.call1((step,)).map_err(Failure::from).and_then(|units| to_units(&units, "schedule"));
+            units.unwrap_or_else(|failure| {
+                raised.borrow_mut().get_or_insert(failure);
+                Vec::new()
+            })
+        };
+        let found = self.run.rehearse(units);
+        match raised.into_inner() {
+            Some(failure) => Err(failure),
+            None => Ok(found?),
+        }
+    }
+
+    /// What ε means, and what it does not cover.
+    fn statement(&self) -> String {
+        self.run.statement().to_string()
+    }
+
+    /// The same for a program that clips what it adds up, with the name that it has for the mechanism.
+    fn _statement_of_training(&self, name: &str) -> String {
+        self.run.statement_named(name).to_string()
+    }
+
+    /// All that another process needs to go on after the last step that is done, except the key.
+    fn state_dict<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let text = serde_json::to_string(&self.run.state()).expect("plain fields");
+        Ok(from_json(py, &text)?)
+    }
+
+    /// Goes on from a state of this very run: mechanism, noise, clip norm, layout and key are compared. Only a run that
+    /// has not begun can do that.
+    fn load_state_dict(&mut self, state: &Bound<'_, PyAny>) -> Result<()> {
+        let text: String = state.py().import("json")?.call_method1("dumps", (state,))?.extract()?;
+        let state: State = serde_json::from_str(&text)
+            .map_err(|error| argument("state", "what state_dict() of a PrivateRun gave", error))?;
+        self.run.restore(&state)?;
+        if let Some(log) = self.log.take() {
+            self.run.log_to(&log)?;
+        }
+        Ok(())
+    }
+
+    /// The mechanism.
+    #[getter]
+    fn mechanism(&self, py: Python<'_>) -> Py<mechanism::Mechanism> {
+        self.mechanism.clone_ref(py)
+    }
+
+    /// The number of steps.
+    #[getter]
+    fn steps(&self) -> usize {
+        self.run.steps()
+    }
+
+    /// Steps that are done; also the step that is next.
+    #[getter]
+    fn step(&self) -> usize {
+        self.run.step()
+    }
+
+    /// An upper bound on ε for the whole run.
+    #[getter]
+    fn epsilon(&self) -> f64 {
+        self.run.privacy().epsilon()
+    }
+
+    /// δ.
+    #[getter]
+    fn delta(&self) -> f64 {
+        self.run.privacy().delta()
+    }
+
+    /// Noise standard deviation divided by the sensitivity under zero-out.
+    #[getter]
+    fn noise_multiplier(&self) -> f64 {
+        self.run.privacy().noise_multiplier().value()
+    }
+
+    /// The standard deviation of the numbers in Z.
+    #[getter]
+    fn stddev(&self) -> f64 {
+        self.run.stddev()
+    }
+
+    /// To which every contribution is clipped as a whole.
+    #[getter]
+    fn clip_norm(&self) -> f64 {
+        self.run.clip_norm()
+    }
+
+    /// How many numbers a sum has in this process: all coordinates of the model, or those in `ranges`.
+    #[getter]
+    fn coordinates(&self) -> usize {
+        self.run.coordinates()
+    }
+
+    /// The id of the noise: the coefficients of the mechanism and the standard deviation, as they are used.
+    #[getter]
+    fn noise_id(&self) -> &str {
+        self.run.noise_id()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "PrivateRun(step {} of {}, ε ≤ {} at δ = {:e}, noise multiplier {})",
+            self.run.step(),
+            self.run.steps(),
+            self.run.privacy().epsilon(),
+            self.run.privacy().delta(),
+            self.run.privacy().noise_multiplier()
+        )
+    }
+}
