@@ -188,7 +188,7 @@ def compare(
     >>> antiphon.compare(antiphon.Schema.epochs(2, 8)).candidates[0].name
     'optimal'
     """
-    training = {"momentum": momentum, "learning_rates": _listed(learning_rates), "cooldown": cooldown, "workload": workload}
+    training: dict[str, Any] = {"momentum": momentum, "learning_rates": _listed(learning_rates), "cooldown": cooldown, "workload": workload}
     with shown("comparing", progress) as tell:
         text = _antiphon.compare(schema, stamps=stamps, without=list(without), gap=gap, progress=tell, **training)
     return _comparison(schema, json.loads(text))
@@ -216,7 +216,7 @@ def plan(
     'optimal'
     >>> mechanism = plan.make()
     """
-    training = {"momentum": momentum, "learning_rates": _listed(learning_rates), "cooldown": cooldown, "workload": workload}
+    training: dict[str, Any] = {"momentum": momentum, "learning_rates": _listed(learning_rates), "cooldown": cooldown, "workload": workload}
     with shown("planning", progress) as tell:
         text = _antiphon.plan(
             schema, params=params, memory=memory, stamps=stamps, without=list(without), gap=gap, progress=tell, **training

@@ -154,6 +154,6 @@ pub fn to_units(value: &Bound<'_, PyAny>, name: &str) -> Result<Vec<usize>> {
         return Err(argument(name, allowed, least));
     }
     let flat = array.call_method0("ravel")?.call_method1("astype", ("uint64",))?;
-    let units: PyReadonlyArrayDyn<'_, u64> = flat.extract().map_err(PyErr::from)?;
+    let units: PyReadonlyArrayDyn<'_, u64> = flat.extract()?;
     Ok(slice(&units).iter().map(|unit| *unit as usize).collect())
 }

@@ -1,7 +1,7 @@
 //! Sums of clipped gradients.
 
 use crate::arrays::{Readable, Writable, slice, slice_mut};
-use crate::errors::{Result, argument};
+use crate::errors::{Result, argument, whole};
 use antiphon::clip as library;
 use pyo3::prelude::*;
 
@@ -22,8 +22,8 @@ pub struct Clip(library::Clip);
 impl Clip {
     #[new]
     #[pyo3(signature = (clip_norm, *, params))]
-    fn new(clip_norm: f64, params: usize) -> Result<Clip> {
-        Ok(Clip(library::Clip::new(clip_norm, params)?))
+    fn new(clip_norm: f64, params: i64) -> Result<Clip> {
+        Ok(Clip(library::Clip::new(clip_norm, whole("params", params)?)?))
     }
 
     /// Adds the contributions of a batch. `gradients` has one array per parameter of the model, whose first dimension

@@ -1,7 +1,7 @@
 //! Mechanisms for a run: the optimum, any other, all of them side by side, and which one to take.
 
 use crate::arrays::to_matrix;
-use crate::errors::{Result, argument};
+use crate::errors::{Result, argument, whole};
 use crate::mechanism::Mechanism;
 use crate::schema::Schema;
 use crate::watch::{Watch, optimizing};
@@ -50,12 +50,12 @@ pub fn optimize(
     cooldown: Option<(f64, f64)>,
     workload: Option<&Bound<'_, PyAny>>,
     gap: f64,
-    max_iterations: usize,
+    max_iterations: i64,
     implicit: bool,
     progress: Option<Py<PyAny>>,
 ) -> Result<Mechanism> {
     let workload = workload_of(schema.0.steps(), momentum, learning_rates, cooldown, workload)?;
-    let params = Params { gap, max_iterations, implicit };
+    let params = Params { gap, max_iterations: whole("max_iterations", max_iterations)?, implicit };
     py.detach(move || {
         let watch = Watch::new(progress);
         let observer = |progress: &Progress| watch.go_on(|| optimizing(progress));
@@ -74,7 +74,7 @@ pub fn make(
     py: Python<'_>,
     name: &str,
     schema: Schema,
-    stamps: usize,
+    stamps: i64,
     momentum: f64,
     learning_rates: Option<Vec<f64>>,
     cooldown: Option<(f64, f64)>,
@@ -84,6 +84,7 @@ pub fn make(
 ) -> Result<Mechanism> {
     let names = || Choice::all().into_iter().map(Choice::name).collect::<Vec<_>>().join(", ");
     let choice = Choice::named(name).map_err(|_| argument("name", format!("one of {}", names()), name))?;
+    let stamps = whole("stamps", stamps)?;
     if choice == Choice::Optimal && stamps != 1 {
         return Err(argument("stamps", "1 for the optimum, which is not repeated", stamps));
     }
@@ -117,7 +118,7 @@ pub fn make(
 pub fn compare(
     py: Python<'_>,
     schema: Schema,
-    stamps: Option<usize>,
+    stamps: Option<i64>,
     without: Vec<String>,
     momentum: f64,
     learning_rates: Option<Vec<f64>>,
@@ -141,9 +142,9 @@ pub fn compare(
 pub fn plan(
     py: Python<'_>,
     schema: Schema,
-    params: u64,
-    memory: Option<u64>,
-    stamps: Option<usize>,
+    params: i64,
+    memory: Option<i64>,
+    stamps: Option<i64>,
     without: Vec<String>,
     momentum: f64,
     learning_rates: Option<Vec<f64>>,
@@ -152,9 +153,11 @@ pub fn plan(
     gap: f64,
     progress: Option<Py<PyAny>>,
 ) -> Result<String> {
-    if params == 0 {
-        return Err(argument("params", "at least 1", 0));
+    if params < 1 {
+        return Err(argument("params", "at least 1", params));
     }
+    let params = params as u64;
+    let memory = memory.map(|memory| whole("memory", memory)).transpose()?.map(|memory| memory as u64);
     let workload = workload_of(schema.0.steps(), momentum, learning_rates, cooldown, workload)?;
     let comparison = compared(py, &schema, &workload, (stamps, without, gap), progress)?;
     let recommended = recommend(&comparison, &Needs { params, memory })?;
@@ -168,10 +171,11 @@ fn compared(
     py: Python<'_>,
     schema: &Schema,
     workload: &Workload,
-    (stamps, without, gap): (Option<usize>, Vec<String>, f64),
+    (stamps, without, gap): (Option<i64>, Vec<String>, f64),
     progress: Option<Py<PyAny>>,
 ) -> Result<Comparison> {
     let without = without.iter().map(|name| Choice::named(name)).collect::<antiphon::Result<_>>()?;
+    let stamps = stamps.map(|stamps| whole("stamps", stamps)).transpose()?;
     let params = CompareParams { gap, stamps, without };
     py.detach(move || {
         let watch = Watch::new(progress);

@@ -2,7 +2,7 @@
 
 use antiphon::Error;
 use antiphon::error::Hint;
-use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyFileExistsError, PyKeyboardInterrupt, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 pyo3::create_exception!(
@@ -53,6 +53,11 @@ pub fn argument(argument: &str, allowed: impl Into<String>, value: impl std::fmt
     Failure::Ours(Error::argument(argument, allowed, value))
 }
 
+/// A count that Python may give with a sign.
+pub fn whole(name: &str, value: i64) -> Result<usize> {
+    usize::try_from(value).map_err(|_| argument(name, "at least 0", value))
+}
+
 fn exception(error: &Error) -> PyErr {
     let (plain, hint) = error.parts();
     let message = match (plain, hint) {
@@ -65,6 +70,7 @@ fn exception(error: &Error) -> PyErr {
         Error::Verification { .. } => VerificationError::new_err(message),
         Error::Interrupted => PyKeyboardInterrupt::new_err(()),
         Error::NoConvergence { .. } | Error::Numerical(_) => PyRuntimeError::new_err(message),
+        _ if hint == Some(Hint::Replace) => PyFileExistsError::new_err(message),
         // The key of another run.
         Error::File { .. } if hint == Some(Hint::ReuseKey) => PrivacyError::new_err(message),
         Error::Io { path, source } => {

@@ -3,6 +3,7 @@
 use crate::errors::{Result, argument};
 use antiphon::Error;
 use antiphon::noise::{self as library, Cipher, Origin};
+use pyo3::exceptions::PyFileExistsError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -64,13 +65,21 @@ impl Key {
     /// NOT private: whoever knows or guesses the seed can compute the noise.
     #[staticmethod]
     #[pyo3(signature = (seed, *, cipher="aes256-ctr"))]
-    fn from_seed(seed: u64, cipher: &str) -> Result<Key> {
+    fn from_seed(seed: i128, cipher: &str) -> Result<Key> {
+        let seed = u64::try_from(seed).map_err(|_| argument("seed", format!("in 0..={}", u64::MAX), seed))?;
         Ok(Key::of(library::Key::from_seed(seed, Cipher::from_name(cipher)?)))
     }
 
     /// A fresh random key in a new file, readable by its owner only. The file records which run the key is used for.
     #[staticmethod]
     fn fresh(path: PathBuf) -> Result<Key> {
+        if path.exists() {
+            let message = format!(
+                "{}: exists; a key is never replaced, read it with Key.load or name another file",
+                path.display()
+            );
+            return Err(PyFileExistsError::new_err(message).into());
+        }
         Ok(Key::of(library::Key::fresh(&path)?))
     }
 

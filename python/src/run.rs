@@ -2,7 +2,7 @@
 
 use crate::accounting::{from_json, relation, unit_of};
 use crate::arrays::{Writable, described, slice_mut, to_units};
-use crate::errors::{Failure, Result, argument};
+use crate::errors::{Failure, Result, argument, whole};
 use crate::{key, mechanism};
 use antiphon::accounting::NoiseMultiplier;
 use antiphon::accounting::calibrate::Run;
@@ -12,6 +12,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ops::Range;
 use std::path::PathBuf;
+
+fn ranges_of(ranges: Vec<(i64, i64)>) -> Result<Vec<Range<u64>>> {
+    let end = |x: i64| whole("an end of ranges", x).map(|x| x as u64);
+    ranges.into_iter().map(|(first, last)| Ok(end(first)?..end(last)?)).collect()
+}
 
 /// One private run, from its first step to its last: it verifies the mechanism, computes the noise for a privacy level,
 /// refuses who may not take part, and adds the noise of every step once.
@@ -41,7 +46,7 @@ impl PrivateRun {
     #[new]
     #[pyo3(signature = (
         mechanism, *, delta, clip_norm, params, key, epsilon=None, noise_multiplier=None, units=None, unit="example",
-        adjacency="zero-out", ranges=None, layout="", memory=256 << 20, log=None
+        adjacency="zero-out", ranges=None, layout="", memory=268_435_456, log=None
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -49,16 +54,16 @@ impl PrivateRun {
         mechanism: &Bound<'_, PyAny>,
         delta: f64,
         clip_norm: f64,
-        params: u64,
+        params: i64,
         key: &Bound<'_, PyAny>,
         epsilon: Option<f64>,
         noise_multiplier: Option<f64>,
-        units: Option<usize>,
+        units: Option<i64>,
         unit: &str,
         adjacency: &str,
-        ranges: Option<Vec<(u64, u64)>>,
+        ranges: Option<Vec<(i64, i64)>>,
         layout: &str,
-        memory: usize,
+        memory: i64,
         log: Option<PathBuf>,
     ) -> Result<PrivateRun> {
         let budget = match (epsilon, noise_multiplier) {
@@ -74,12 +79,11 @@ impl PrivateRun {
             adjacency: relation(adjacency)?,
             unit: unit_of(unit)?,
             clip_norm,
-            units,
-            params,
-            ranges: ranges
-                .map(|ranges| ranges.into_iter().map(|(first, end)| Range { start: first, end }).collect()),
+            units: units.map(|units| whole("units", units)).transpose()?,
+            params: whole("params", params)? as u64,
+            ranges: ranges.map(ranges_of).transpose()?,
             layout: layout.into(),
-            memory,
+            memory: whole("memory", memory)?,
         };
         settings.validate()?;
         let privacy = py.detach(|| settings.budget.account(Run::Matrix, settings.adjacency))?;
@@ -111,10 +115,12 @@ impl PrivateRun {
         match Writable::of(array, "array")? {
             Writable::Single(mut array) => {
                 let sum = slice_mut(&mut array);
+                self.check_length("array", sum.len())?;
                 py.detach(|| self.run.privatize(sum))?;
             }
             Writable::Double(mut array) => {
                 let sum = slice_mut(&mut array);
+                self.check_length("array", sum.len())?;
                 py.detach(|| self.run.privatize(sum))?;
             }
         }
@@ -133,6 +139,7 @@ impl PrivateRun {
             return Err(argument("out", "an array of float32", described(&out)));
         };
         let row = slice_mut(&mut array);
+        self.check_length("out", row.len())?;
         py.detach(|| self.run.row_into(row))?;
         drop(array);
         Ok(out)
@@ -254,5 +261,14 @@ impl PrivateRun {
             self.run.privacy().delta(),
             self.run.privacy().noise_multiplier()
         )
+    }
+}
+
+impl PrivateRun {
+    fn check_length(&self, name: &str, length: usize) -> Result<()> {
+        match length == self.run.coordinates() {
+            true => Ok(()),
+            false => Err(argument(name, format!("{} numbers long", self.run.coordinates()), length)),
+        }
     }
 }

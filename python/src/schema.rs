@@ -1,6 +1,6 @@
 //! Who may take part when.
 
-use crate::errors::Result;
+use crate::errors::{Result, whole};
 use antiphon::schema as library;
 use pyo3::prelude::*;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,48 +27,49 @@ impl Schema {
     /// >>> antiphon.Schema.epochs(4, 25).steps
     /// 100
     #[staticmethod]
-    fn epochs(epochs: usize, steps_per_epoch: usize) -> Result<Schema> {
-        Ok(Schema(library::Schema::epochs(epochs, steps_per_epoch)?))
+    fn epochs(epochs: i64, steps_per_epoch: i64) -> Result<Schema> {
+        let (epochs, per_epoch) = (whole("epochs", epochs)?, whole("steps_per_epoch", steps_per_epoch)?);
+        Ok(Schema(library::Schema::epochs(epochs, per_epoch)?))
     }
 
     /// `steps` steps in fixed epoch order; the last epoch may be incomplete. With `max_participations`, an example
     /// leaves after so many epochs.
     #[staticmethod]
     #[pyo3(signature = (steps, steps_per_epoch, max_participations=None))]
-    fn fixed_order(
-        steps: usize,
-        steps_per_epoch: usize,
-        max_participations: Option<usize>,
-    ) -> Result<Schema> {
+    fn fixed_order(steps: i64, steps_per_epoch: i64, max_participations: Option<i64>) -> Result<Schema> {
+        let (steps, per_epoch) = (whole("steps", steps)?, whole("steps_per_epoch", steps_per_epoch)?);
         Ok(Schema(match max_participations {
-            None => library::Schema::fixed_order(steps, steps_per_epoch)?,
-            Some(most) => library::Schema::fixed_order_at_most(steps, steps_per_epoch, most)?,
+            None => library::Schema::fixed_order(steps, per_epoch)?,
+            Some(most) => {
+                let most = whole("max_participations", most)?;
+                library::Schema::fixed_order_at_most(steps, per_epoch, most)?
+            }
         }))
     }
 
     /// Every example takes part at most once.
     #[staticmethod]
-    fn single(steps: usize) -> Result<Schema> {
-        Ok(Schema(library::Schema::single(steps)?))
+    fn single(steps: i64) -> Result<Schema> {
+        Ok(Schema(library::Schema::single(whole("steps", steps)?)?))
     }
 
     /// Every example takes part in every step: full-batch gradient descent.
     #[staticmethod]
-    fn every_step(steps: usize) -> Result<Schema> {
-        Ok(Schema(library::Schema::every_step(steps)?))
+    fn every_step(steps: i64) -> Result<Schema> {
+        Ok(Schema(library::Schema::every_step(whole("steps", steps)?)?))
     }
 
     /// Two participations of one example are at least `min_separation` steps apart, and there are at most
     /// `max_participations` of them (default: as many as fit).
     #[staticmethod]
     #[pyo3(signature = (steps, min_separation, max_participations=None))]
-    fn min_separation(
-        steps: usize,
-        min_separation: usize,
-        max_participations: Option<usize>,
-    ) -> Result<Schema> {
-        let most = max_participations.unwrap_or_else(|| steps.div_ceil(min_separation.max(1)));
-        Ok(Schema(library::Schema::min_separation(steps, min_separation, most)?))
+    fn min_separation(steps: i64, min_separation: i64, max_participations: Option<i64>) -> Result<Schema> {
+        let (steps, apart) = (whole("steps", steps)?, whole("min_separation", min_separation)?);
+        let most = match max_participations {
+            Some(most) => whole("max_participations", most)?,
+            None => steps.div_ceil(apart.max(1)),
+        };
+        Ok(Schema(library::Schema::min_separation(steps, apart, most)?))
     }
 
     /// An explicit list of patterns, each a strictly increasing list of steps, counted from 0.
@@ -76,7 +77,11 @@ impl Schema {
     /// >>> antiphon.Schema.patterns(3, [[0, 2], [1]]).max_participations
     /// 2
     #[staticmethod]
-    fn patterns(steps: usize, patterns: Vec<Vec<usize>>) -> Result<Schema> {
+    fn patterns(steps: i64, patterns: Vec<Vec<i64>>) -> Result<Schema> {
+        let steps = whole("steps", steps)?;
+        let step = |step: i64| whole("every step of a pattern", step);
+        let pattern = |pattern: Vec<i64>| pattern.into_iter().map(step).collect::<Result<Vec<_>>>();
+        let patterns = patterns.into_iter().map(pattern).collect::<Result<_>>()?;
         Ok(Schema(library::Schema::patterns(steps, patterns)?))
     }
 

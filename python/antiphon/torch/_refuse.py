@@ -1,0 +1,88 @@
+"""Models, optimizers and data for which the privacy statement would not hold, or nothing would work: refused with the reason."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
+
+
+def refuse_modules(model: nn.Module) -> None:
+    """Modules that mix examples, or keep statistics of them that no noise protects. In eval mode they do neither."""
+    for name, module in model.named_modules():
+        kind = type(module).__name__
+        if isinstance(module, _BatchNorm) and module.training:
+            raise ValueError(
+                f"model must have no module that mixes the examples of a batch, got {kind} at {name or 'its root'}: its statistics "
+                "make the gradient of one example depend on all others. Use GroupNorm or LayerNorm instead, or put it into eval "
+                "mode (statistics from public data)"
+            )
+        if isinstance(module, _InstanceNorm) and module.training and module.track_running_stats:
+            raise ValueError(
+                f"model must keep no statistics of private examples, got {kind} with track_running_stats at {name or 'its root'}: "
+                "no noise protects them. Pass track_running_stats=False"
+            )
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
+            raise ValueError(f"model must have dense gradients, got {kind} with sparse=True at {name}: noise is added to every coordinate")
+    if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        raise ValueError(f"model must be the module itself, got {type(model).__name__}: training runs in one process here")
+
+
+def trainable_of(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, in the order of the coordinates. One that has two names is there once."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    refuse_modules(model)
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise ValueError("model must have at least one parameter that requires a gradient, got none")
+    for name, parameter in parameters.items():
+        if is_lazy(parameter):
+            raise ValueError(f"model must be initialized, got the lazy parameter {name}: run it once on a public input")
+        if not parameter.is_floating_point():
+            raise ValueError(f"parameters must be real floating-point numbers, got {parameter.dtype} at {name}")
+    devices = {parameter.device for parameter in parameters.values()}
+    if len(devices) > 1:
+        raise ValueError(f"model must be on one device, got {', '.join(sorted(map(str, devices)))}")
+    return parameters
+
+
+def refuse_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.Parameter]) -> None:
+    """Optimizers that want more than one gradient per step, or that train something else."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("optimizer must take one gradient per step, got LBFGS: it evaluates the loss several times per step")
+    there = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    missing = [name for name, p in parameters.items() if id(p) not in there]
+    if missing:
+        raise ValueError(f"optimizer must have all trainable parameters of the model, got one without {', '.join(missing[:5])}")
+    ours = {id(p) for p in parameters.values()}
+    others = sum(id(p) not in ours and p.requires_grad for group in optimizer.param_groups for p in group["params"])
+    if others:
+        raise ValueError(f"optimizer must have no trainable parameters outside the model, got {others}: their gradients get no noise")
+
+
+def refuse_data(dataset: Any) -> None:
+    """Loaders that are not ours, and data without indices."""
+    if isinstance(dataset, torch.utils.data.DataLoader):
+        raise ValueError(
+            "dataset must be a data set, got a DataLoader: the order of the data decides about privacy, so make_private makes the "
+            "loader. To use your own, let it yield the indices of the examples and call step(data, indices=indices)"
+        )
+    if isinstance(dataset, torch.utils.data.IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise ValueError(
+            f"dataset must have a length and examples by index, got {type(dataset).__name__}: every example must return at its own step "
+            "in every epoch"
+        )
+
+
+def layout_of(parameters: dict[str, nn.Parameter]) -> str:
+    """A name for how the coordinates are numbered."""
+    lines = [f"{name} {tuple(p.shape)} {p.dtype}" for name, p in parameters.items()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
