@@ -137,8 +137,11 @@ class Comparison:
         head = ("mechanism", "loss", "error", "over best", "sensitivity", "memory")
         rows = [head]
         for one in self.candidates:
-            over = "-" if one.over_optimum is None else f"{100 * one.over_optimum:.2f}%"
-            memory = "-" if one.stream_memory_rows is None else f"{one.stream_memory_rows} rows"
+            over = "-"
+            if one.over_optimum is not None:
+                over = f"{100 * one.over_optimum:.2f}%" if one.over_optimum < 1 else f"×{1 + one.over_optimum:.2f}"
+            rows_kept = one.stream_memory_rows
+            memory = "-" if rows_kept is None else f"{rows_kept} row{'' if rows_kept == 1 else 's'}"
             title = one.name if one.stamps == 1 else f"{one.name} ×{one.stamps}"
             at_most = "" if one.sensitivity_exact else " (≤)"
             rows.append((title, f"{one.loss:.4e}", f"{one.rmse:.5f}", over, f"{one.sensitivity:.5f}{at_most}", memory))

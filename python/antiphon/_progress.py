@@ -19,13 +19,14 @@ def shown(what: str, progress: Progress) -> Iterator[Callable[[str], None] | Non
     if callable(progress):
         yield progress
         return
+    if progress is False:
+        yield None
+        return
     try:
-        from tqdm.auto import tqdm
+        from tqdm import tqdm
     except ImportError:
         if progress:
             raise ImportError("progress=True needs the package tqdm: pip install tqdm") from None
-        progress = False
-    if progress is False:
         yield None
         return
     bar = tqdm(

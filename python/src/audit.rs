@@ -3,11 +3,12 @@
 use crate::accounting::relation;
 use crate::errors::Result;
 use crate::mechanism::verified;
-use antiphon::accounting::NoiseMultiplier;
+use antiphon::accounting::{Adjacency, NoiseMultiplier};
 use antiphon::run::audit as library;
 use antiphon::run::log::{Limits, Reader};
+use antiphon::verify::Verified;
 use pyo3::prelude::*;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What was found in a participation log.
 #[pyclass(frozen, module = "antiphon", get_all)]
@@ -57,10 +58,19 @@ pub fn audit(
 ) -> Result<Audit> {
     let (z, adjacency) = (NoiseMultiplier::new(noise_multiplier)?, relation(adjacency)?);
     let verified = verified(mechanism)?;
-    let found = py.detach(|| {
-        let lines = Reader::open(&log, Limits { steps: verified.steps(), units: None })?;
-        library::audit(&verified, lines, z, delta, adjacency)
-    })?;
+    py.detach(|| audited(&log, &verified, z, delta, adjacency))
+}
+
+/// The same for figures that are known to belong together.
+pub fn audited(
+    log: &Path,
+    verified: &Verified,
+    z: NoiseMultiplier,
+    delta: f64,
+    adjacency: Adjacency,
+) -> Result<Audit> {
+    let lines = Reader::open(log, Limits { steps: verified.steps(), units: None })?;
+    let found = library::audit(verified, lines, z, delta, adjacency)?;
     let violation = |found: library::Violation| (found.step, found.unit, found.reason);
     Ok(Audit {
         ok: found.ok(),

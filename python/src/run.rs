@@ -2,6 +2,7 @@
 
 use crate::accounting::{from_json, relation, unit_of};
 use crate::arrays::{Writable, described, slice_mut, to_units};
+use crate::audit::{Audit, audited};
 use crate::errors::{Failure, Result, argument, whole};
 use crate::{key, mechanism};
 use antiphon::accounting::NoiseMultiplier;
@@ -190,6 +191,16 @@ impl PrivateRun {
             self.run.log_to(&log)?;
         }
         Ok(())
+    }
+
+    /// Reads the participation log of this run, or of a run with the same mechanism and noise, and computes the privacy
+    /// that it really had.
+    fn audit(&self, py: Python<'_>, log: PathBuf) -> Result<Audit> {
+        let verified = self.run.mechanism().expect("a run with a mechanism");
+        let privacy = self.run.privacy();
+        py.detach(|| {
+            audited(&log, verified, privacy.noise_multiplier(), privacy.delta(), privacy.adjacency())
+        })
     }
 
     /// The mechanism.

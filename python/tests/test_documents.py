@@ -94,7 +94,7 @@ def test_digits(tmp_path):
 
 def test_adapters(tmp_path):
     pytest.importorskip("torch")
-    assert "differentially private" in run_python(PACKAGE / "examples/finetune_adapters.py", cwd=tmp_path)
+    assert "differentially private" in run_python(PACKAGE / "examples/finetune_adapters.py", "--epochs", "5", cwd=tmp_path)
 
 
 def test_the_notebook(tmp_path):

@@ -203,6 +203,7 @@ def test_the_log_is_audited(mechanism, tmp_path):
     rows_of(run)
     found = antiphon.audit(tmp_path / "log", mechanism, noise_multiplier=0.7, delta=1e-5)
     assert found.ok and found.violations == []
+    assert repr(run.audit(tmp_path / "log")) == repr(found)
     assert found.epsilon_stated == run.epsilon == antiphon.epsilon(0.7, 1e-5)
     assert found.epsilon_realised <= found.epsilon_stated * (1 + 1e-9)
     assert (found.steps, found.units, found.participations) == (24, 8, 24)

@@ -19,7 +19,7 @@ is not private.
 """
 
 from ._gradients import PerExampleGradients, add_clipped
-from ._order import Batch, FixedOrderBatches
+from ._order import Batch, FixedOrderBatches, WithIndices
 from ._training import PrivateTraining, make_private
 
-__all__ = ["Batch", "FixedOrderBatches", "PerExampleGradients", "PrivateTraining", "add_clipped", "make_private"]
+__all__ = ["Batch", "FixedOrderBatches", "PerExampleGradients", "PrivateTraining", "WithIndices", "add_clipped", "make_private"]

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import Clip
 
 #: Bytes of per-example gradients that are kept at a time, where nobody says how many examples.
-_BYTES = 32 << 20
+_BYTES = 36 << 20
 
 
 class _Loss(nn.Module):
@@ -81,7 +82,8 @@ class PerExampleGradients:
     def chunks(self, data: Any, examples: int) -> Iterator[list[torch.Tensor]]:
         """The gradients of a batch, at most `physical_batch_size` examples at a time: one tensor per trainable parameter,
         in the order of `named_parameters()`, whose first dimension are the examples."""
-        size = 1 if self.method == "loop" else self.physical_batch_size
+        most = 1 if self.method == "loop" else self.physical_batch_size
+        size = -(-examples // -(-examples // most)) if examples else 1  # equal parts
         for first in range(0, examples, size):
             chunk = tree_map(lambda leaf: leaf[first : first + size], data)
             yield self._one_by_one(chunk) if self.method == "loop" else self._at_once(chunk)
@@ -92,7 +94,9 @@ class PerExampleGradients:
     def _at_once(self, chunk: Any) -> list[torch.Tensor]:
         parameters = {name: parameter.detach() for name, parameter in self._parameters().items()}
         try:
-            gradients = self._vmapped(parameters, chunk)
+            # The only form of attention that vmap can handle.
+            with sdpa_kernel(SDPBackend.MATH):
+                gradients = self._vmapped(parameters, chunk)
         except RuntimeError as error:
             error.add_note(
                 "antiphon computes per-example gradients with torch.func.vmap. If the model uses something that vmap "

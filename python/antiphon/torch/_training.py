@@ -66,7 +66,7 @@ def make_private(
     mechanism            "optimal", another name that `antiphon.make` knows (with `stamps`), a Mechanism, or a mechanism file
     in_workload          optimize the noise for the optimizer's momentum (torch.optim.SGD) and for `learning_rates`, one per
                          step, of which only the ratios matter. Otherwise both are post-processing. The privacy is the same
-    physical_batch_size  examples whose gradients are in memory at a time (default: about 32 MiB of gradients)
+    physical_batch_size  examples whose gradients are in memory at a time (default: about 36 MiB of gradients)
     per_example          "vmap" or, for modules that torch.func.vmap cannot handle, "loop"
     log                  a file for who took part when, for antiphon.audit. Keep it as private as the data
     noise_memory         bytes for noise while training

@@ -2,7 +2,7 @@
 
 use super::{Clip, MOST_EXAMPLES, squared_norm};
 use crate::error::{Error, Result};
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 /// Numbers of a sum that one thread works on at a time.
@@ -37,10 +37,7 @@ impl Clip {
         // Every part alone, so that it can be done anywhere; added up in one order.
         let squares: Vec<f64> = (0..examples * parts.len())
             .into_par_iter()
-            .map(|i| {
-                let row = row(i % parts.len(), i / parts.len());
-                Arch::new().dispatch(|| squared_norm(row))
-            })
+            .map(|i| Arch::new().dispatch(SquaredNorm(row(i % parts.len(), i / parts.len()))))
             .collect();
         let factors: Vec<f64> =
             squares.chunks(parts.len()).map(|squares| self.factor(squares.iter().sum())).collect();
@@ -54,8 +51,38 @@ impl Clip {
         pieces.into_par_iter().for_each(|(part, first, sum)| {
             let gradient = |example: usize| &row(part, example)[first..first + sum.len()];
             let gradients: Vec<&[T]> = (0..examples).map(gradient).collect();
-            Arch::new().dispatch(|| self.add(&factors, |example| gradients[example], sum));
+            Arch::new().dispatch(Add { clip: self, factors: &factors, gradients: &gradients, sum });
         });
         Ok(())
+    }
+}
+
+// As structs, not closures: a closure may not be inlined into the function that has the processor's vector instructions.
+
+struct SquaredNorm<'a, T>(&'a [T]);
+
+impl<T: Copy + Into<f64>> WithSimd for SquaredNorm<'_, T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> f64 {
+        squared_norm(self.0)
+    }
+}
+
+struct Add<'a, T> {
+    clip: Clip,
+    factors: &'a [f64],
+    gradients: &'a [&'a [T]],
+    sum: &'a mut [f64],
+}
+
+impl<T: Copy + Into<f64>> WithSimd for Add<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Add { clip, factors, gradients, sum } = self;
+        clip.add(factors, |example| gradients[example], sum);
     }
 }
