@@ -14,7 +14,7 @@ use pyo3::types::PyDict;
 ///
 /// >>> event = antiphon.Event.dp_sgd(sampling_rate=0.01, noise_multiplier=1.0, steps=1000)
 /// >>> round(antiphon.epsilon(event, delta=1e-5), 2)
-/// 2.09
+/// 1.83
 #[pyclass(frozen, eq, module = "antiphon", from_py_object)]
 #[derive(Clone, PartialEq)]
 pub struct Event(event::Event);

@@ -8,6 +8,7 @@ use crate::{key, mechanism};
 use antiphon::accounting::NoiseMultiplier;
 use antiphon::accounting::calibrate::Run;
 use antiphon::run::{self as library, Budget, Settings, State};
+use antiphon::statement::CONTINUED;
 use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -171,7 +172,11 @@ impl PrivateRun {
 
     /// The same for a program that clips what it adds up, with the name that it has for the mechanism.
     fn _statement_of_training(&self, name: &str) -> String {
-        self.run.statement_named(name).to_string()
+        let statement = self.run.statement_named(name);
+        match self.run.restored() {
+            true => statement.with(CONTINUED).to_string(),
+            false => statement.to_string(),
+        }
     }
 
     /// All that another process needs to go on after the last step that is done, except the key.

@@ -42,10 +42,12 @@ def main(folder: Path) -> None:
     state = folder / "state"
     if state.exists():
         private.load(state)
+    else:
+        private.save(state)  # before the first step: from then on nothing can be lost
     print("begun", private.run.step, flush=True)
     for batch in private.loader:
         private.step(batch)
-        if private.run.step % 3 == 0 or private.run.step == 1:
+        if private.run.step % 3 == 0:
             private.save(state)
     digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
     print(digest)

@@ -198,6 +198,22 @@ def test_goes_on_from_its_state_and_from_no_other(mechanism, tmp_path):
         run_of(mechanism).load_state_dict({"step": 3})
 
 
+def test_a_state_from_before_the_first_step_can_always_be_restored(mechanism, tmp_path):
+    """Whether the run was killed before its first step, or in it."""
+    path = tmp_path / "run.key"
+    state = run_of(mechanism, key=path).state_dict()
+    for _ in range(2):
+        run = run_of(mechanism, key=path)
+        run.load_state_dict(state)
+        run.admit([0])
+    run.row()
+    other = run_of(mechanism, key=path, clip_norm=0.5)
+    with pytest.raises(PrivacyError):
+        other.load_state_dict(state)
+    with pytest.raises(PrivacyError, match="already used"):
+        other.admit([0])
+
+
 def test_the_log_is_audited(mechanism, tmp_path):
     run = run_of(mechanism, log=tmp_path / "log", units=PER_EPOCH)
     rows_of(run)

@@ -233,7 +233,11 @@ class PrivateTraining:
         torch.set_rng_state(state["random"])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the state to a file, whole or not at all: a kill leaves the old file or the new one."""
+        """Writes the state to a file, whole or not at all: a kill leaves the old file or the new one.
+
+        Save once before the first step too: a key begins one run, so a run that is killed before its first state is saved needs a
+        new key. Keep the file as private as the data.
+        """
         path = Path(path)
         handle, sibling = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:

@@ -142,9 +142,9 @@ pub fn claim(path: &Path, intended: &Use, reuse: bool) -> Result<Vec<Use>> {
     Ok(before)
 }
 
-/// Records that the key in this file serves a run, which begins or goes on. A key that has any record begins no run, and a run goes
-/// on only if it is the one in the record.
-pub(crate) fn claim_run(record: &Record, id: &str, goes_on: bool) -> Result<()> {
+/// Records that the key in this file serves a run, which begins or goes on after some steps. A key that has any record begins no run, and
+/// a run goes on only if it is the one in the record; one that goes on after no step at all may also be recorded now.
+pub(crate) fn claim_run(record: &Record, id: &str, goes_on_after: Option<usize>) -> Result<()> {
     let path = &record.path;
     let _others_wait = locked(path);
     let (key, mut stored) = load(path)?;
@@ -155,17 +155,17 @@ pub(crate) fn claim_run(record: &Record, id: &str, goes_on: bool) -> Result<()> 
     if key.fingerprint() != record.fingerprint {
         return refuse("is not the one that was read from it");
     }
-    match (stored.uses.as_deref(), goes_on) {
-        (Some([only]), true) if *only == run => Ok(()),
-        (_, true) => refuse("has no record of the run whose state is restored"),
-        (None, false) => refuse(
-            "has no record of what it was used for, as in files of earlier versions: it may have been used. Use a new key",
-        ),
-        (Some([]), false) => {
+    match (stored.uses.as_deref(), goes_on_after) {
+        (Some([only]), Some(_)) if *only == run => Ok(()),
+        (Some([]), None | Some(0)) => {
             stored.uses = Some(vec![run]);
             write(path, true, &stored)
         }
-        (Some([other, ..]), false) => refuse(&format!(
+        (_, Some(_)) => refuse("has no record of the run whose state is restored"),
+        (None, None) => refuse(
+            "has no record of what it was used for, as in files of earlier versions: it may have been used. Use a new key",
+        ),
+        (Some([other, ..]), None) => refuse(&format!(
             "is already used for {other}, and a key serves one run: the noise of two runs with one key can cancel in their \
              difference. Use another key, or restore the state of that run to go on with it"
         )),

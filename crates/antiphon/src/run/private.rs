@@ -484,7 +484,8 @@ impl PrivateRun {
     /// Records in the key's file what the key is used for, before the first number is drawn.
     fn begin(&mut self) -> Result<()> {
         if let (Some(record), Began::No | Began::Elsewhere) = (&self.key.record, self.began) {
-            key_file::claim_run(record, &self.identity.id(), self.began == Began::Elsewhere)?;
+            let goes_on_after = (self.began == Began::Elsewhere).then_some(self.step);
+            key_file::claim_run(record, &self.identity.id(), goes_on_after)?;
         }
         self.began = Began::Here;
         Ok(())

@@ -10,7 +10,7 @@ mod accounted;
 mod run;
 
 pub use accounted::{Accounted, Question, Request, Subject};
-pub use run::{INVALID, SEEDED, large_delta};
+pub use run::{CONTINUED, INVALID, SEEDED, large_delta};
 
 use crate::accounting::Adjacency;
 use crate::run::Unit;

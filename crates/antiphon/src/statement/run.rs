@@ -15,6 +15,10 @@ pub const INVALID: &str = "not a valid guarantee";
 pub const SEEDED: &str = "The key comes from a seed: whoever knows or guesses the seed can compute the noise, and the statement does not \
                       hold against them.";
 
+/// What is said of a run that goes on from a saved state, unless the program makes the same bits again.
+pub const CONTINUED: &str = "The run was continued from a saved state. Steps after that state that had been made before got the same noise again: if \
+                         their sums were not the same to the last bit, nothing that followed from the first ones may be published.";
+
 /// A warning where δ is so large that (0, δ)-differential privacy allows to publish a random unit. Not for what is no δ.
 pub fn large_delta(delta: f64, units: usize, name: &str) -> Option<String> {
     let limit = 1.0 / units as f64;
@@ -41,10 +45,7 @@ impl PrivateRun {
             self.clip_norm()
         ));
         match self.restored() {
-            true => statement.with(
-                "The run was continued from a saved state. Steps after that state that had been made before got the same noise again: if their \
-                 sums were not the same to the last bit, nothing that followed from the first ones may be published.",
-            ),
+            true => statement.with(CONTINUED),
             false => statement,
         }
     }
