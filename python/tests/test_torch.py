@@ -291,6 +291,29 @@ def test_an_exception_halfway_leaves_nothing_behind():
     assert torch.equal(parameters_of(model), parameters_of(other))
 
 
+def test_what_fails_in_the_optimizer_or_between_parts_is_not_in_the_next_sum(monkeypatch):
+    private = private_of()
+    x, y = data_of().tensors
+    batches = [private.order.batch(step) for step in range(3)]
+    monkeypatch.setattr(private.optimizer, "step", lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        private.step((x[batches[0]], y[batches[0]]), indices=batches[0])
+    assert private._total.abs().max() == 0 and private._indices == [] and private.run.step == 1
+    # A part, then one that fails: both are forgotten.
+    private.accumulate((x[batches[1][:2]], y[batches[1][:2]]), indices=batches[1][:2])
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        private.accumulate((x[batches[1][2:]], y[batches[1][2:]] + 100), indices=batches[1][2:])
+    assert private._total.abs().max() == 0 and private._indices == []
+    with pytest.raises(ValueError, match="batch must be given, or accumulate"):
+        private.step()
+    # The same example in two parts.
+    for _ in range(2):
+        private.accumulate((x[:1], y[:1]), indices=[batches[1][0]])
+    with pytest.raises(PrivacyError, match="twice"):
+        private.step()
+    assert private.run.step == 1 and private._indices == []
+
+
 def test_other_losses_and_inputs():
     class Dicts(Dataset):
         def __len__(self):

@@ -49,6 +49,8 @@ def trainable_of(model: nn.Module) -> dict[str, nn.Parameter]:
     devices = {parameter.device for parameter in parameters.values()}
     if len(devices) > 1:
         raise ValueError(f"model must be on one device, got {', '.join(sorted(map(str, devices)))}")
+    if devices.pop().type == "mps":
+        raise ValueError("model must be on a device with double precision, in which gradients are added up, got mps: move it to the CPU")
     return parameters
 
 

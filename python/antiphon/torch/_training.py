@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
 from .. import Clip, Key, Mechanism, PrivacyError, PrivateRun, Schema, Verified, make
@@ -141,6 +142,7 @@ class PrivateTraining:
         self._sizes = [parameter.numel() for parameter in self._parameters.values()]
         device = next(iter(self._parameters.values())).device
         self._total = torch.zeros(sum(self._sizes), dtype=torch.float64, device=device)
+        #: Those whose clipped gradients are in the sum of the next step.
         self._indices: list[int] = []
 
     def step(self, batch: Any = None, *, indices: Any = None) -> None:
@@ -155,20 +157,20 @@ class PrivateTraining:
             self.accumulate(batch, indices=indices)
         elif not self._indices:
             raise ValueError("batch must be given, or accumulate() called before, got neither")
-        taking_part, self._indices = self._indices, []
         try:
-            self.run.admit(taking_part)
+            self.run.admit(self._indices)
             total = self._total.cpu()
             self.run.privatize(total)
-        except BaseException:
-            self._total.zero_()
-            raise
-        for parameter, part in zip(self._parameters.values(), torch.split(total, self._sizes)):
-            mean = (part / self.order.batch_size).reshape(parameter.shape)
-            parameter.grad = mean.to(device=parameter.device, dtype=parameter.dtype)
-        self.optimizer.step()
-        self._total.zero_()
+            means = [
+                (part / self.order.batch_size).reshape(parameter.shape).to(device=parameter.device, dtype=parameter.dtype)
+                for parameter, part in zip(self._parameters.values(), torch.split(total, self._sizes))
+            ]
+        finally:
+            self._forget()
         self.order.position = self.run.step
+        for parameter, mean in zip(self._parameters.values(), means):
+            parameter.grad = mean
+        self.optimizer.step()
 
     def accumulate(self, batch: Any, *, indices: Any = None) -> None:
         """Adds the clipped gradients of a part of a batch; `step()` without a batch takes the step then."""
@@ -177,17 +179,24 @@ class PrivateTraining:
         lengths = leading(data)
         if lengths != {len(indices)}:
             raise ValueError(f"data must have {len(indices)} examples, one per index, got {sorted(lengths)}")
-        data = torch.utils._pytree.tree_map(lambda leaf: leaf.to(self._total.device), data)
+        if len(self._indices) + len(indices) > Clip.MOST_EXAMPLES:
+            raise ValueError(f"a step must have at most {Clip.MOST_EXAMPLES} examples, got {len(self._indices) + len(indices)}")
+        data = tree_map(lambda leaf: leaf.to(self._total.device), data)
+        if not self._indices:
+            self._total.zero_()
+        # Before their gradients are added: whoever may be in the sum is among those who are to be admitted, whatever happens.
+        self._indices = self._indices + indices
         try:
             for gradients in self._gradients.chunks(data, len(indices)):
                 add_clipped(self._clip, gradients, self._total)
         except BaseException:
-            self._total.zero_()
-            self._indices = []
+            self._forget()
             raise
-        self._indices += indices
-        if len(self._indices) > Clip.MOST_EXAMPLES:
-            raise ValueError(f"a step must have at most {Clip.MOST_EXAMPLES} examples, got {len(self._indices)}")
+
+    def _forget(self) -> None:
+        """Nobody is in the sum of the next step."""
+        self._total.zero_()
+        self._indices = []
 
     def statement(self) -> str:
         """What ε means, and what it does not cover."""
@@ -272,6 +281,7 @@ class PrivateTraining:
 
     def _check_parameters(self) -> None:
         refuse_modules(self.model)
+        refuse_optimizer(self.optimizer, self._parameters)
         now = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         same = list(now) == list(self._parameters) and all(now[name] is p for name, p in self._parameters.items())
         if not same or layout_of(now) != self._layout:
