@@ -20,6 +20,7 @@ __all__ = [
     "Sensitivity",
     "VerificationError",
     "Verified",
+    "Workload",
     "audit",
     "compare",
     "delta",
@@ -27,7 +28,6 @@ __all__ = [
     "make",
     "noise_multiplier",
     "optimize",
-    "plan",
     "sensitivity",
     "verify",
 ]
@@ -99,6 +99,17 @@ class Mechanism:
     def B(self) -> _Matrix: ...
     @property
     def X(self) -> _Matrix: ...
+
+@final
+class Workload:
+    def __new__(
+        cls,
+        steps: int,
+        momentum: float,
+        learning_rates: Sequence[float] | None,
+        cooldown: tuple[float, float] | None,
+        matrix: npt.ArrayLike | None,
+    ) -> Workload: ...
 
 @final
 class Verified:
@@ -214,6 +225,8 @@ class PrivateRun:
     @property
     def noise_multiplier(self) -> float: ...
     @property
+    def event(self) -> Event: ...
+    @property
     def stddev(self) -> float: ...
     @property
     def clip_norm(self) -> float: ...
@@ -281,51 +294,27 @@ def audit(
 ) -> Audit: ...
 def optimize(
     schema: Schema,
-    *,
-    momentum: float = 0.0,
-    learning_rates: Sequence[float] | None = None,
-    cooldown: tuple[float, float] | None = None,
-    workload: npt.ArrayLike | None = None,
-    gap: float = 1e-3,
-    max_iterations: int = 1000,
-    implicit: bool = False,
-    progress: Callable[[str], Any] | None = None,
+    workload: Workload,
+    gap: float,
+    max_iterations: int,
+    implicit: bool,
+    progress: Callable[[str], Any] | None,
 ) -> Mechanism: ...
 def make(
     name: str,
     schema: Schema,
-    *,
-    stamps: int = 1,
-    momentum: float = 0.0,
-    learning_rates: Sequence[float] | None = None,
-    cooldown: tuple[float, float] | None = None,
-    workload: npt.ArrayLike | None = None,
-    gap: float = 1e-3,
-    progress: Callable[[str], Any] | None = None,
+    workload: Workload,
+    stamps: int,
+    gap: float,
+    progress: Callable[[str], Any] | None,
 ) -> Mechanism: ...
 def compare(
     schema: Schema,
-    *,
-    stamps: int | None = None,
-    without: Sequence[str] = ...,
-    momentum: float = 0.0,
-    learning_rates: Sequence[float] | None = None,
-    cooldown: tuple[float, float] | None = None,
-    workload: npt.ArrayLike | None = None,
-    gap: float = 1e-3,
-    progress: Callable[[str], Any] | None = None,
-) -> str: ...
-def plan(
-    schema: Schema,
-    *,
-    params: int,
-    memory: int | None = None,
-    stamps: int | None = None,
-    without: Sequence[str] = ...,
-    momentum: float = 0.0,
-    learning_rates: Sequence[float] | None = None,
-    cooldown: tuple[float, float] | None = None,
-    workload: npt.ArrayLike | None = None,
-    gap: float = 1e-3,
-    progress: Callable[[str], Any] | None = None,
+    workload: Workload,
+    stamps: int | None,
+    without: Sequence[str],
+    gap: float,
+    params: int | None,
+    memory: int | None,
+    progress: Callable[[str], Any] | None,
 ) -> str: ...

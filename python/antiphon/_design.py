@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _antiphon
-from ._antiphon import Mechanism, Schema
+from ._antiphon import Mechanism, Schema, Workload
 from ._progress import Progress, shown
 
 
@@ -46,17 +46,8 @@ def optimize(
     (40, 40)
     """
     with shown("optimizing", progress) as tell:
-        return _antiphon.optimize(
-            schema,
-            momentum=momentum,
-            learning_rates=_listed(learning_rates),
-            cooldown=cooldown,
-            workload=workload,
-            gap=gap,
-            max_iterations=max_iterations,
-            implicit=implicit,
-            progress=tell,
-        )
+        training = _workload(schema, momentum, learning_rates, cooldown, workload)
+        return _antiphon.optimize(schema, training, gap, max_iterations, implicit, tell)
 
 
 def make(
@@ -84,17 +75,8 @@ def make(
     'structured'
     """
     with shown(f"making {name}", progress) as tell:
-        return _antiphon.make(
-            name,
-            schema,
-            stamps=stamps,
-            momentum=momentum,
-            learning_rates=_listed(learning_rates),
-            cooldown=cooldown,
-            workload=workload,
-            gap=gap,
-            progress=tell,
-        )
+        training = _workload(schema, momentum, learning_rates, cooldown, workload)
+        return _antiphon.make(name, schema, training, stamps, gap, tell)
 
 
 @dataclass(frozen=True)
@@ -163,12 +145,14 @@ class Plan:
     chosen: Candidate
     #: Bytes that its noise takes while training.
     stream_bytes: int
-    _workload: dict[str, Any] = field(repr=False)
+    _workload: Workload = field(repr=False)
+    _gap: float = field(repr=False)
 
     def make(self, *, progress: Progress = None) -> Mechanism:
         """The mechanism that was chosen."""
         chosen = self.chosen
-        return make(chosen.name, self.comparison.schema, stamps=chosen.stamps, progress=progress, **self._workload)
+        with shown(f"making {chosen.name}", progress) as tell:
+            return _antiphon.make(chosen.name, self.comparison.schema, self._workload, chosen.stamps, self._gap, tell)
 
 
 def compare(
@@ -191,9 +175,9 @@ def compare(
     >>> antiphon.compare(antiphon.Schema.epochs(2, 8)).candidates[0].name
     'optimal'
     """
-    training: dict[str, Any] = {"momentum": momentum, "learning_rates": _listed(learning_rates), "cooldown": cooldown, "workload": workload}
+    training = _workload(schema, momentum, learning_rates, cooldown, workload)
     with shown("comparing", progress) as tell:
-        text = _antiphon.compare(schema, stamps=stamps, without=list(without), gap=gap, progress=tell, **training)
+        text = _antiphon.compare(schema, training, stamps, list(without), gap, None, None, tell)
     return _comparison(schema, json.loads(text))
 
 
@@ -219,18 +203,23 @@ def plan(
     'optimal'
     >>> mechanism = plan.make()
     """
-    training: dict[str, Any] = {"momentum": momentum, "learning_rates": _listed(learning_rates), "cooldown": cooldown, "workload": workload}
+    training = _workload(schema, momentum, learning_rates, cooldown, workload)
     with shown("planning", progress) as tell:
-        text = _antiphon.plan(
-            schema, params=params, memory=memory, stamps=stamps, without=list(without), gap=gap, progress=tell, **training
-        )
+        text = _antiphon.compare(schema, training, stamps, list(without), gap, params, memory, tell)
     found = json.loads(text)
     comparison = _comparison(schema, found)
-    return Plan(comparison, comparison.candidates[found["chosen"]], found["stream_bytes"], {**training, "gap": gap})
+    return Plan(comparison, comparison.candidates[found["chosen"]], found["stream_bytes"], training, gap)
 
 
-def _listed(rates: Sequence[float] | None) -> list[float] | None:
-    return None if rates is None else [float(rate) for rate in rates]
+def _workload(
+    schema: Schema,
+    momentum: float,
+    learning_rates: Sequence[float] | None,
+    cooldown: tuple[float, float] | None,
+    matrix: npt.ArrayLike | None,
+) -> Workload:
+    rates = None if learning_rates is None else [float(rate) for rate in learning_rates]
+    return Workload(schema.steps, momentum, rates, cooldown, matrix)
 
 
 def _comparison(schema: Schema, found: dict[str, Any]) -> Comparison:

@@ -17,7 +17,7 @@ use pyo3::types::PyDict;
 /// 1.83
 #[pyclass(frozen, eq, module = "antiphon", from_py_object)]
 #[derive(Clone, PartialEq)]
-pub struct Event(event::Event);
+pub struct Event(pub event::Event);
 
 #[pymethods]
 impl Event {

@@ -41,7 +41,7 @@ mod _antiphon {
     #[pymodule_export]
     use crate::clip::Clip;
     #[pymodule_export]
-    use crate::design::{compare, make, optimize, plan};
+    use crate::design::{Workload, compare, make, optimize};
     #[pymodule_export]
     use crate::errors::{PrivacyError, VerificationError};
     #[pymodule_export]

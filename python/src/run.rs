@@ -1,6 +1,6 @@
 //! One private run.
 
-use crate::accounting::{from_json, relation, unit_of};
+use crate::accounting::{Event, from_json, relation, unit_of};
 use crate::arrays::{Writable, described, slice_mut, to_units};
 use crate::audit::{Audit, audited};
 use crate::errors::{Failure, Result, argument, whole};
@@ -242,6 +242,13 @@ impl PrivateRun {
     #[getter]
     fn noise_multiplier(&self) -> f64 {
         self.run.privacy().noise_multiplier().value()
+    }
+
+    /// What the whole run is for accounting: one Gaussian mechanism, as it is under the neighbouring relation of the run.
+    #[getter]
+    fn event(&self) -> Result<Event> {
+        let privacy = self.run.privacy();
+        Ok(Event(privacy.adjacency().apply(&Run::Matrix.event(privacy.noise_multiplier().value()))?))
     }
 
     /// The standard deviation of the numbers in Z.

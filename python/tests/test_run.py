@@ -233,6 +233,13 @@ def test_the_log_is_audited(mechanism, tmp_path):
         antiphon.audit(tmp_path / "none", mechanism, noise_multiplier=0.7, delta=1e-5)
 
 
+def test_the_event_of_a_run_is_what_it_is_accounted_for(mechanism):
+    for adjacency in ["zero-out", "replace-one"]:
+        run = run_of(mechanism, adjacency=adjacency)
+        assert antiphon.epsilon(run.event, run.delta) == run.epsilon
+    assert run.event == antiphon.Event.gaussian(0.35)
+
+
 def test_the_statement_says_what_it_means(mechanism):
     text = run_of(mechanism, units=PER_EPOCH).statement()
     for words in ["zero-out", "one Gaussian mechanism", "noise multiplier of 0.7", "comes from a seed", "Not covered", "Not checked", "WARNING"]:
