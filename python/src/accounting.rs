@@ -35,7 +35,7 @@ impl Event {
 
     /// DP-SGD: so many steps on Poisson samples. Shuffled batches and batches of a fixed size are NOT Poisson samples.
     #[staticmethod]
-    fn dp_sgd(sampling_rate: f64, noise_multiplier: f64, steps: i64) -> Result<Event> {
+    fn dp_sgd(sampling_rate: f64, noise_multiplier: f64, steps: i128) -> Result<Event> {
         let steps = whole("steps", steps)? as u64;
         Event::checked(event::Event::dp_sgd(sampling_rate, noise_multiplier, steps))
     }
@@ -46,8 +46,8 @@ impl Event {
     /// >>> antiphon.Event.composed([(one, 4)]) == antiphon.Event.composed([(one, 4)])
     /// True
     #[staticmethod]
-    fn composed(events: Vec<(Event, i64)>) -> Result<Event> {
-        let repeated = |(event, count): (Event, i64)| -> Result<Repeated> {
+    fn composed(events: Vec<(Event, i128)>) -> Result<Event> {
+        let repeated = |(event, count): (Event, i128)| -> Result<Repeated> {
             Ok(Repeated { event: event.0, count: whole("the count of an event", count)? as u64 })
         };
         let events = events.into_iter().map(repeated).collect::<Result<_>>()?;
@@ -144,7 +144,7 @@ pub fn unit_of(name: &str) -> Result<Unit> {
     }
 }
 
-fn run_of(sampling_rate: Option<f64>, steps: Option<i64>) -> Result<Run> {
+fn run_of(sampling_rate: Option<f64>, steps: Option<i128>) -> Result<Run> {
     let steps = steps.map(|steps| whole("steps", steps)).transpose()?.map(|steps| steps as u64);
     Ok(match (sampling_rate, steps) {
         (None, None) => Run::Matrix,
@@ -158,7 +158,7 @@ fn run_of(sampling_rate: Option<f64>, steps: Option<i64>) -> Result<Run> {
 fn event_of(
     noise: &Bound<'_, PyAny>,
     sampling_rate: Option<f64>,
-    steps: Option<i64>,
+    steps: Option<i128>,
     adjacency: &str,
 ) -> Result<event::Event> {
     let event = match noise.extract::<Event>() {
@@ -189,7 +189,7 @@ pub fn epsilon(
     noise: &Bound<'_, PyAny>,
     delta: f64,
     sampling_rate: Option<f64>,
-    steps: Option<i64>,
+    steps: Option<i128>,
     adjacency: &str,
 ) -> Result<f64> {
     let event = event_of(noise, sampling_rate, steps, adjacency)?;
@@ -204,7 +204,7 @@ pub fn delta(
     noise: &Bound<'_, PyAny>,
     epsilon: f64,
     sampling_rate: Option<f64>,
-    steps: Option<i64>,
+    steps: Option<i128>,
     adjacency: &str,
 ) -> Result<f64> {
     let event = event_of(noise, sampling_rate, steps, adjacency)?;
@@ -224,7 +224,7 @@ pub fn noise_multiplier(
     epsilon: f64,
     delta: f64,
     sampling_rate: Option<f64>,
-    steps: Option<i64>,
+    steps: Option<i128>,
     adjacency: &str,
 ) -> Result<f64> {
     let (run, adjacency) = (run_of(sampling_rate, steps)?, relation(adjacency)?);

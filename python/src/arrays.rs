@@ -7,6 +7,7 @@ use numpy::{
     PyReadwriteArrayDyn, PyUntypedArray, PyUntypedArrayMethods,
 };
 use pyo3::prelude::*;
+use std::ops::Range;
 
 /// A matrix as an array in row-major order.
 pub fn to_numpy<'py>(py: Python<'py>, m: &Matrix) -> Bound<'py, PyArray2<f64>> {
@@ -97,6 +98,16 @@ impl<'py> Readable<'py> {
         Err(argument(name, "an array of float32 or float64", array.dtype()))
     }
 
+    /// Whether some memory belongs to both. Tensors that share memory are different objects to NumPy.
+    pub fn overlaps(&self, other: &PyReadwriteArrayDyn<'_, f64>) -> bool {
+        let ours = match self {
+            Readable::Single(array) => bytes_of(array.data(), array.len()),
+            Readable::Double(array) => bytes_of(array.data(), array.len()),
+        };
+        let theirs = bytes_of(other.data(), other.len());
+        ours.start < theirs.end && theirs.start < ours.end
+    }
+
     /// The length of the first dimension.
     pub fn rows(&self) -> usize {
         let shape = match self {
@@ -105,6 +116,10 @@ impl<'py> Readable<'py> {
         };
         shape.first().copied().unwrap_or(0)
     }
+}
+
+fn bytes_of<T>(first: *const T, count: usize) -> Range<usize> {
+    first as usize..first as usize + count * size_of::<T>()
 }
 
 /// The numbers of an array in their order; it was checked that they have one.
@@ -118,6 +133,10 @@ pub fn slice_mut<'a, T: Element>(array: &'a mut PyReadwriteArrayDyn<'_, T>) -> &
 }
 
 fn check_order(array: &Bound<'_, PyUntypedArray>, name: &str) -> Result<()> {
+    let aligned: bool = array.as_any().getattr("flags")?.get_item("ALIGNED")?.extract()?;
+    if !aligned {
+        return Err(argument(name, "aligned in memory", "an array that is not (make a copy of it)"));
+    }
     match array.is_c_contiguous() {
         true => Ok(()),
         false => {
@@ -147,7 +166,7 @@ pub fn to_units(value: &Bound<'_, PyAny>, name: &str) -> Result<Vec<usize>> {
     }
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
     if kind != "i" && kind != "u" {
-        return Err(argument(name, allowed, described(value)));
+        return Err(argument(name, allowed, described(&array)));
     }
     let least: i128 = array.call_method0("min")?.call_method0("item")?.extract()?;
     if least < 0 {

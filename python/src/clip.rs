@@ -18,12 +18,18 @@ use pyo3::prelude::*;
 #[pyclass(frozen, module = "antiphon")]
 pub struct Clip(library::Clip);
 
+impl Clip {
+    pub fn of(clip_norm: f64, params: usize) -> Result<Clip> {
+        Ok(Clip(library::Clip::new(clip_norm, params)?))
+    }
+}
+
 #[pymethods]
 impl Clip {
     #[new]
     #[pyo3(signature = (clip_norm, *, params))]
-    fn new(clip_norm: f64, params: i64) -> Result<Clip> {
-        Ok(Clip(library::Clip::new(clip_norm, whole("params", params)?)?))
+    fn new(clip_norm: f64, params: i128) -> Result<Clip> {
+        Clip::of(clip_norm, whole("params", params)?)
     }
 
     /// Adds the contributions of a batch. `gradients` has one array per parameter of the model, whose first dimension
@@ -37,9 +43,15 @@ impl Clip {
             let allowed = format!("arrays of {examples} examples, as the first one is");
             return Err(argument("gradients", allowed, part.rows()));
         }
+        if parts.is_empty() {
+            return Err(argument("gradients", "a list of at least one array", "[]"));
+        }
         let Writable::Double(mut total) = Writable::of(total, "total")? else {
             return Err(argument("total", "an array of float64", "float32"));
         };
+        if parts.iter().any(|part| part.overlaps(&total)) {
+            return Err(argument("total", "in memory of its own", "memory that is also in gradients"));
+        }
         let total = slice_mut(&mut total);
         let (mut single, mut double) = (Vec::new(), Vec::new());
         for part in &parts {

@@ -53,7 +53,7 @@ pub fn optimize(
     schema: Schema,
     workload: Workload,
     gap: f64,
-    max_iterations: i64,
+    max_iterations: i128,
     implicit: bool,
     progress: Option<Py<PyAny>>,
 ) -> Result<Mechanism> {
@@ -73,7 +73,7 @@ pub fn make(
     name: &str,
     schema: Schema,
     workload: Workload,
-    stamps: i64,
+    stamps: i128,
     gap: f64,
     progress: Option<Py<PyAny>>,
 ) -> Result<Mechanism> {
@@ -109,15 +109,16 @@ pub fn compare(
     py: Python<'_>,
     schema: Schema,
     workload: Workload,
-    stamps: Option<i64>,
+    stamps: Option<i128>,
     without: Vec<String>,
     gap: f64,
-    params: Option<i64>,
-    memory: Option<i64>,
+    params: Option<i128>,
+    memory: Option<i128>,
     progress: Option<Py<PyAny>>,
 ) -> Result<String> {
-    if let Some(params) = params.filter(|params| *params < 1) {
-        return Err(argument("params", "at least 1", params));
+    let params = params.map(|params| whole("params", params)).transpose()?.map(|params| params as u64);
+    if params == Some(0) {
+        return Err(argument("params", "at least 1", 0));
     }
     let memory = memory.map(|memory| whole("memory", memory)).transpose()?.map(|memory| memory as u64);
     let stamps = stamps.map(|stamps| whole("stamps", stamps)).transpose()?;
@@ -130,7 +131,7 @@ pub fn compare(
         watch.finish(found)
     })?;
     let mut json = as_json(&workload, &comparison);
-    if let Some(params) = params.map(|params| params as u64) {
+    if let Some(params) = params {
         let chosen = recommend(&comparison, &Needs { params, memory })?.chosen;
         json["chosen"] = chosen.into();
         json["stream_bytes"] = comparison.candidates[chosen].stream_bytes(params).into();

@@ -53,9 +53,12 @@ pub fn argument(argument: &str, allowed: impl Into<String>, value: impl std::fmt
     Failure::Ours(Error::argument(argument, allowed, value))
 }
 
-/// A count that Python may give with a sign.
-pub fn whole(name: &str, value: i64) -> Result<usize> {
-    usize::try_from(value).map_err(|_| argument(name, "at least 0", value))
+/// A count that Python may give with a sign, and of any size.
+pub fn whole(name: &str, value: i128) -> Result<usize> {
+    i64::try_from(value)
+        .ok()
+        .and_then(|value| usize::try_from(value).ok())
+        .ok_or_else(|| argument(name, format!("in 0..={}", i64::MAX), value))
 }
 
 fn exception(error: &Error) -> PyErr {

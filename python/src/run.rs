@@ -3,6 +3,7 @@
 use crate::accounting::{Event, from_json, relation, unit_of};
 use crate::arrays::{Writable, described, slice_mut, to_units};
 use crate::audit::{Audit, audited};
+use crate::clip::Clip;
 use crate::errors::{Failure, Result, argument, whole};
 use crate::{key, mechanism};
 use antiphon::accounting::NoiseMultiplier;
@@ -15,8 +16,8 @@ use pyo3::types::PyDict;
 use std::ops::Range;
 use std::path::PathBuf;
 
-fn ranges_of(ranges: Vec<(i64, i64)>) -> Result<Vec<Range<u64>>> {
-    let end = |x: i64| whole("an end of ranges", x).map(|x| x as u64);
+fn ranges_of(ranges: Vec<(i128, i128)>) -> Result<Vec<Range<u64>>> {
+    let end = |x: i128| whole("an end of ranges", x).map(|x| x as u64);
     ranges.into_iter().map(|(first, last)| Ok(end(first)?..end(last)?)).collect()
 }
 
@@ -39,6 +40,8 @@ fn ranges_of(ranges: Vec<(i64, i64)>) -> Result<Vec<Range<u64>>> {
 pub struct PrivateRun {
     run: library::PrivateRun,
     mechanism: Py<mechanism::Mechanism>,
+    /// Coordinates of the whole model.
+    params: usize,
     /// A log that is opened when the run begins or goes on.
     log: Option<PathBuf>,
 }
@@ -56,16 +59,16 @@ impl PrivateRun {
         mechanism: &Bound<'_, PyAny>,
         delta: f64,
         clip_norm: f64,
-        params: i64,
+        params: i128,
         key: &Bound<'_, PyAny>,
         epsilon: Option<f64>,
         noise_multiplier: Option<f64>,
-        units: Option<i64>,
+        units: Option<i128>,
         unit: &str,
         adjacency: &str,
-        ranges: Option<Vec<(i64, i64)>>,
+        ranges: Option<Vec<(i128, i128)>>,
         layout: &str,
-        memory: i64,
+        memory: i128,
         log: Option<PathBuf>,
     ) -> Result<PrivateRun> {
         let budget = match (epsilon, noise_multiplier) {
@@ -94,7 +97,7 @@ impl PrivateRun {
         // The last that can fail, so that a key is not lost to a wrong argument.
         let key = key::named(key)?;
         let run = py.detach(|| library::PrivateRun::accounted(verified, &settings, privacy, key))?;
-        Ok(PrivateRun { run, mechanism: mechanism.unbind(), log })
+        Ok(PrivateRun { run, mechanism: mechanism.unbind(), params: settings.params as usize, log })
     }
 
     /// Admits the units (examples or users, numbered from 0) that take part in the next step; or raises PrivacyError,
@@ -102,10 +105,7 @@ impl PrivateRun {
     fn admit(&mut self, py: Python<'_>, indices: &Bound<'_, PyAny>) -> Result<()> {
         let units = to_units(indices, "indices")?;
         py.detach(|| {
-            if let Some(log) = &self.log {
-                self.run.log_to(log)?;
-                self.log = None;
-            }
+            self.open_log()?;
             self.run.admit(self.run.step(), &units)
         })?;
         Ok(())
@@ -192,9 +192,7 @@ impl PrivateRun {
         let state: State = serde_json::from_str(&text)
             .map_err(|error| argument("state", "what state_dict() of a PrivateRun gave", error))?;
         self.run.restore(&state)?;
-        if let Some(log) = self.log.take() {
-            self.run.log_to(&log)?;
-        }
+        self.open_log()?;
         Ok(())
     }
 
@@ -206,6 +204,11 @@ impl PrivateRun {
         py.detach(|| {
             audited(&log, verified, privacy.noise_multiplier(), privacy.delta(), privacy.adjacency())
         })
+    }
+
+    /// The rule that clips contributions for this run and adds them up exactly.
+    fn clip(&self) -> Result<Clip> {
+        Clip::of(self.run.clip_norm(), self.params)
     }
 
     /// The mechanism.
@@ -288,6 +291,15 @@ impl PrivateRun {
 }
 
 impl PrivateRun {
+    /// The log that was asked for, before anybody takes part without it.
+    fn open_log(&mut self) -> antiphon::Result<()> {
+        if let Some(log) = &self.log {
+            self.run.log_to(log)?;
+            self.log = None;
+        }
+        Ok(())
+    }
+
     fn check_length(&self, name: &str, length: usize) -> Result<()> {
         match length == self.run.coordinates() {
             true => Ok(()),

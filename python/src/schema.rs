@@ -27,7 +27,7 @@ impl Schema {
     /// >>> antiphon.Schema.epochs(4, 25).steps
     /// 100
     #[staticmethod]
-    fn epochs(epochs: i64, steps_per_epoch: i64) -> Result<Schema> {
+    fn epochs(epochs: i128, steps_per_epoch: i128) -> Result<Schema> {
         let (epochs, per_epoch) = (whole("epochs", epochs)?, whole("steps_per_epoch", steps_per_epoch)?);
         Ok(Schema(library::Schema::epochs(epochs, per_epoch)?))
     }
@@ -36,7 +36,7 @@ impl Schema {
     /// leaves after so many epochs.
     #[staticmethod]
     #[pyo3(signature = (steps, steps_per_epoch, max_participations=None))]
-    fn fixed_order(steps: i64, steps_per_epoch: i64, max_participations: Option<i64>) -> Result<Schema> {
+    fn fixed_order(steps: i128, steps_per_epoch: i128, max_participations: Option<i128>) -> Result<Schema> {
         let (steps, per_epoch) = (whole("steps", steps)?, whole("steps_per_epoch", steps_per_epoch)?);
         Ok(Schema(match max_participations {
             None => library::Schema::fixed_order(steps, per_epoch)?,
@@ -49,13 +49,13 @@ impl Schema {
 
     /// Every example takes part at most once.
     #[staticmethod]
-    fn single(steps: i64) -> Result<Schema> {
+    fn single(steps: i128) -> Result<Schema> {
         Ok(Schema(library::Schema::single(whole("steps", steps)?)?))
     }
 
     /// Every example takes part in every step: full-batch gradient descent.
     #[staticmethod]
-    fn every_step(steps: i64) -> Result<Schema> {
+    fn every_step(steps: i128) -> Result<Schema> {
         Ok(Schema(library::Schema::every_step(whole("steps", steps)?)?))
     }
 
@@ -63,7 +63,7 @@ impl Schema {
     /// `max_participations` of them (default: as many as fit).
     #[staticmethod]
     #[pyo3(signature = (steps, min_separation, max_participations=None))]
-    fn min_separation(steps: i64, min_separation: i64, max_participations: Option<i64>) -> Result<Schema> {
+    fn min_separation(steps: i128, min_separation: i128, max_participations: Option<i128>) -> Result<Schema> {
         let (steps, apart) = (whole("steps", steps)?, whole("min_separation", min_separation)?);
         let most = match max_participations {
             Some(most) => whole("max_participations", most)?,
@@ -77,10 +77,10 @@ impl Schema {
     /// >>> antiphon.Schema.patterns(3, [[0, 2], [1]]).max_participations
     /// 2
     #[staticmethod]
-    fn patterns(steps: i64, patterns: Vec<Vec<i64>>) -> Result<Schema> {
+    fn patterns(steps: i128, patterns: Vec<Vec<i128>>) -> Result<Schema> {
         let steps = whole("steps", steps)?;
-        let step = |step: i64| whole("every step of a pattern", step);
-        let pattern = |pattern: Vec<i64>| pattern.into_iter().map(step).collect::<Result<Vec<_>>>();
+        let step = |step: i128| whole("every step of a pattern", step);
+        let pattern = |pattern: Vec<i128>| pattern.into_iter().map(step).collect::<Result<Vec<_>>>();
         let patterns = patterns.into_iter().map(pattern).collect::<Result<_>>()?;
         Ok(Schema(library::Schema::patterns(steps, patterns)?))
     }

@@ -27,7 +27,8 @@ def test_schemas_check_their_arguments():
     assert Schema.patterns(4, [[0, 2], [1, 3]]).steps_per_epoch is None
     for make, message in [
         (lambda: Schema.epochs(0, 4), "epochs must be in 1..=268435456, got 0"),
-        (lambda: Schema.epochs(-1, 4), "epochs must be at least 0, got -1"),
+        (lambda: Schema.epochs(-1, 4), "epochs must be in 0..=9223372036854775807, got -1"),
+        (lambda: Schema.epochs(2**70, 4), "epochs must be in 0..=9223372036854775807, got 1180591620717411303424"),
         (lambda: Schema.fixed_order(10, 11), "steps_per_epoch must be in 1..=10, got 11"),
         (lambda: Schema.min_separation(10, 4, 4), "max_participations must be in 1..=3, got 4"),
         (lambda: Schema.patterns(3, [[0, 3]]), "every step of pattern 0 must be in 0..=2, got 3"),

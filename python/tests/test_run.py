@@ -79,6 +79,7 @@ def test_wrong_arrays(mechanism):
         (np.zeros(PARAMS - 1), f"array must be {PARAMS} numbers long, got {PARAMS - 1}"),
         (np.zeros((PARAMS, 2))[:, 0], "array must be C-contiguous .*another order"),
         (np.zeros((17, 59), order="F"), "array must be C-contiguous .*another order"),
+        (np.frombuffer(bytearray(8 * PARAMS + 1), np.float64, PARAMS, 1), "array must be aligned in memory"),
         (frozen, "array must be writable, got a read-only array"),
         ([0.0] * PARAMS, "array must be a NumPy array or a PyTorch tensor on the CPU.*got list"),
     ]:
@@ -99,6 +100,7 @@ def test_who_may_take_part(mechanism):
         with pytest.raises(ValueError, match=message):
             run.admit(indices)
     run.admit(np.array([3, 1], dtype=np.int32))
+    run.admit([3, 1])  # again, as after an interrupt
     with pytest.raises(PrivacyError, match="admitted already"):
         run.admit([4])
     run.row()
@@ -127,7 +129,8 @@ def test_wrong_settings_do_not_cost_a_key(mechanism):
         (dict(delta=0.0), "delta must be in \\(0, 1\\), got 0"),
         (dict(clip_norm=0.0), "clip_norm must be"),
         (dict(params=0), "params must be at least 1, got 0"),
-        (dict(params=-3), "params must be at least 0, got -3"),
+        (dict(params=-3), "params must be in 0..=9223372036854775807, got -3"),
+        (dict(units=0), "units must be at least 1, got 0"),
         (dict(ranges=[(0, 5), (4, 8)]), "ranges of coordinates must be without overlap"),
         (dict(ranges=[(0, 2000)]), "a range of coordinates must be within"),
         (dict(unit="dog"), 'unit must be "example" or "user", got "dog"'),
@@ -212,6 +215,38 @@ def test_a_state_from_before_the_first_step_can_always_be_restored(mechanism, tm
         other.load_state_dict(state)
     with pytest.raises(PrivacyError, match="already used"):
         other.admit([0])
+
+
+def test_no_step_without_the_log_that_was_asked_for(mechanism, tmp_path):
+    first = run_of(mechanism)
+    first.admit([0])
+    first.row()
+    for begin in [lambda run: run.admit([0]), lambda run: run.load_state_dict(first.state_dict())]:
+        run = run_of(mechanism, log=tmp_path / "no" / "folder" / "log")
+        for action in [begin, lambda run: run.admit([1])]:
+            with pytest.raises(OSError):
+                action(run)
+
+
+def test_clip_is_that_of_the_run(mechanism):
+    clip = run_of(mechanism).clip()
+    total = np.zeros(PARAMS)
+    clip.add([np.ones((2, PARAMS))], total)
+    assert np.linalg.norm(total) == pytest.approx(0.5, rel=1e-5) and np.linalg.norm(total) <= 0.5
+    for gradients, message in [
+        ([], "gradients must be a list of at least one array"),
+        ([np.ones((2, PARAMS)), np.ones((3, 1))], "gradients must be arrays of 2 examples"),
+        ([np.ones((2, 4), np.float32), np.ones((2, PARAMS - 4))], "gradients must be all of float32 or all of float64"),
+        ([total.reshape(1, -1)], "in use|memory of its own"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            clip.add(gradients, total)
+    with pytest.raises(ValueError, match="the sum must be at most 1003 numbers long"):
+        clip.add([np.ones((1, PARAMS + 1))], np.zeros(PARAMS + 1))
+    torch = pytest.importorskip("torch")
+    shared = torch.zeros(4, dtype=torch.float64)
+    with pytest.raises(ValueError, match="total must be in memory of its own"):
+        antiphon.Clip(1.0, params=4).add([shared.view(1, 4)], shared)
 
 
 def test_the_log_is_audited(mechanism, tmp_path):

@@ -362,16 +362,16 @@ def test_wrong_arguments():
     instance_norm = nn.Sequential(nn.Unflatten(1, (1, 6)), nn.InstanceNorm1d(1, track_running_stats=True), nn.Flatten(), nn.Linear(6, 3))
     model, other = model_of(), model_of()
     for changed, message in [
-        (dict(batch_size=0), "batch_size must be in 1..=24, got 0"),
-        (dict(batch_size=25), "batch_size must be in 1..=24, got 25"),
+        (dict(batch_size=0), "batch_size must be a whole number in 1..=24, got 0"),
+        (dict(batch_size=25), "batch_size must be a whole number in 1..=24, got 25"),
         (dict(batch_size=2.5), "batch_size must be a whole number"),
-        (dict(epochs=0), "epochs must be at least 1, got 0"),
+        (dict(epochs=0), "epochs must be a whole number, at least 1, got 0"),
         (dict(noise_multiplier=None, epsilon=-1), "epsilon must be in \\(0, ∞\\), got -1"),
         (dict(noise_multiplier=None), "epsilon or noise_multiplier must be given, one of them, got neither"),
         (dict(epsilon=1.0), "epsilon or noise_multiplier must be given, one of them, got both"),
         (dict(delta=1.5), "delta must be in \\(0, 1\\), got 1.5"),
-        (dict(max_grad_norm=-1.0), "clip must be in \\[1e-30, 1e30\\], got -1"),
-        (dict(physical_batch_size=0), "physical_batch_size must be at least 1, got 0"),
+        (dict(max_grad_norm=-1.0), "max_grad_norm must be a number in \\[1e-30, 1e30\\], got -1"),
+        (dict(physical_batch_size=0), "physical_batch_size must be a whole number, at least 1, got 0"),
         (dict(mechanism="best"), "mechanism must be one of identity, .*got 'best'"),
         (dict(mechanism=antiphon.optimize(antiphon.Schema.epochs(2, 6))), "mechanism must be for 18 steps \\(3 epochs of 6\\), got one for 12"),
         (dict(per_example="hooks"), 'per_example must be "vmap" or "loop"'),
@@ -384,6 +384,13 @@ def test_wrong_arguments():
         (dict(model=model, optimizer=torch.optim.LBFGS(model.parameters())), "got LBFGS"),
         (dict(model=model, optimizer=torch.optim.SGD(model[0].parameters())), "got one without 2.weight, 2.bias"),
         (dict(model=model, optimizer=torch.optim.SGD([*model.parameters(), *other.parameters()])), "no trainable parameters outside the model, got 4"),
+        (dict(loss_fn=3), "loss_fn must be a function, got 3"),
+        (dict(noise_memory=-1), "noise_memory must be a whole number in"),
+        (dict(shuffle_seed=-1), "shuffle_seed must be a whole number in"),
+        (dict(model=nn.Sequential(nn.Embedding(9, 3, max_norm=1.0))), "must not write to its weights while it computes, got Embedding with max_norm"),
+        (dict(dataset=TensorDataset(torch.zeros(0, 6))), "dataset must have at least one example"),
+        (dict(dataset=torch.utils.data.Subset(data_of(), [0, 1, 2, 0])), "dataset must have every example once, got a Subset"),
+        (dict(dataset=torch.utils.data.ConcatDataset([again := data_of(), again])), "dataset must have every example once, got a ConcatDataset"),
         (dict(dataset=iter([])), "dataset must have a length and examples by index"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -397,6 +404,111 @@ def test_wrong_arguments():
         private.step(next(batches))
     with pytest.raises(ValueError, match="at most 12000 steps for the optimal mechanism, got 24000"):
         private_of(epochs=4000)
+
+
+class Keeps(nn.Module):
+    """Something of what it saw, in one way or another."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.linear, self.how, self.seen, self.inner = nn.Linear(6, 3), how, torch.zeros(6), {"list": []}
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x):
+        if self.how == "attribute":
+            self.seen = x.detach().mean(0)
+        elif self.how == "container":
+            self.inner["list"] = [x.detach()]
+        elif self.how == "buffer":
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        elif self.how == "in place":
+            self.mean.lerp_(x.detach().mean(0), 0.1)
+        elif self.how == "weight":
+            with torch.no_grad():
+                self.linear.weight.mul_(1 + 1e-3 * x.mean())
+        return self.linear(x)
+
+
+@pytest.mark.parametrize("per_example", ["vmap", "loop"])
+@pytest.mark.parametrize("how", ["attribute", "container", "buffer", "in place", "weight"])
+def test_models_that_keep_something_of_examples_are_refused(how, per_example):
+    private = private_of(Keeps(how), per_example=per_example)
+    fails = (PrivacyError, RuntimeError) if per_example == "vmap" else PrivacyError
+    with pytest.raises(fails) as error:
+        private.step(next(iter(private.loader)))
+    if isinstance(error.value, PrivacyError):
+        assert "kept something of the examples" in str(error.value)
+    assert private.run.step == 0
+    private_of(Keeps("nothing"), per_example=per_example).step(next(iter(private.loader)))
+
+
+def test_a_collate_function_sees_one_example_at_a_time():
+    class Texts(Dataset):
+        def __len__(self):
+            return 24
+
+        def __getitem__(self, i):
+            return torch.ones(1 + i % 5), data_of()[i][1]
+
+    def longest(examples):
+        return nn.utils.rnn.pad_sequence([x for x, _ in examples], batch_first=True), torch.stack([y for _, y in examples])
+
+    def fixed(examples):
+        assert len(examples) == 1
+        return torch.stack([nn.functional.pad(x, (0, 6 - len(x))) for x, _ in examples]), torch.stack([y for _, y in examples])
+
+    with pytest.raises(ValueError, match="pad to a fixed length, because the longest example of a batch is private"):
+        next(iter(private_of(dataset=Texts(), collate_fn=longest).loader))
+    private = private_of(dataset=Texts(), collate_fn=fixed)
+    for batch in private.loader:
+        private.step(batch)
+
+
+def test_no_gradient_without_noise_reaches_the_optimizer():
+    model, (x, y) = model_of(), data_of().tensors
+    nn.functional.cross_entropy(model(x), y).backward()
+    model[0].requires_grad_(False)
+    frozen = model[0].weight.detach().clone()
+    private = private_of(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for batch in private.loader:
+        private.step(batch)
+    assert torch.equal(model[0].weight, frozen)
+    for make in [lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), torch.optim.Adam]:
+        model = model_of()
+        optimizer = make(model.parameters())
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        with pytest.raises(ValueError, match="optimizer must be new, got one with a state of 4 parameters"):
+            private_of(model, optimizer)
+
+
+def test_an_interrupt_between_noise_and_update_stops_nothing(monkeypatch):
+    """As Ctrl-C: raised when the noise is drawn, or before."""
+    private = private_of()
+
+    class Interrupted:
+        def __init__(self, run, when):
+            self.run, self.when = run, when
+
+        def __getattr__(self, name):
+            return getattr(self.run, name)
+
+        def privatize(self, total):
+            if self.when == "after":
+                self.run.privatize(total)
+            raise KeyboardInterrupt
+
+    for when in ["before", "after"]:
+        real = private.run
+        private.run = Interrupted(real, when)
+        with pytest.raises(KeyboardInterrupt):
+            private.step(next(iter(private.loader)))
+        private.run = real
+        assert private.order.position == private.run.step
+        private.state_dict()
+    for batch in private.loader:
+        private.step(batch)
+    assert private.run.step == private.run.steps
 
 
 def test_modules_that_vmap_cannot_handle_have_another_way():

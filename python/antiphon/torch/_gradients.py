@@ -98,10 +98,12 @@ class PerExampleGradients:
             with sdpa_kernel(SDPBackend.MATH):
                 gradients = self._vmapped(parameters, chunk)
         except RuntimeError as error:
-            error.add_note(
-                "antiphon computes per-example gradients with torch.func.vmap. If the model uses something that vmap "
-                'cannot handle, pass per_example="loop" to make_private (slower).'
-            )
+            if "vmap" in str(error):
+                error.add_note(
+                    "antiphon computes per-example gradients with torch.func.vmap. If the model writes to its own weights or buffers, it cannot "
+                    "be trained privately: no noise protects what it writes. If it does something else that vmap cannot handle, pass "
+                    'per_example="loop" to make_private (slower).'
+                )
             raise
         return [gradients[name] for name in parameters]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_map
 from torch.utils.data import Dataset, Sampler, default_collate
 
 
@@ -34,14 +36,10 @@ class FixedOrderBatches(Sampler[list[int]]):
     """
 
     def __init__(self, examples: int, batch_size: int, epochs: int, *, seed: int = 0, shuffle: bool = True) -> None:
-        for name, value, most in (
-            ("examples", examples, None),
-            ("batch_size", batch_size, examples),
-            ("epochs", epochs, None),
-        ):
-            _check_whole(name, value, most)
-        self.examples, self.batch_size, self.epochs = int(examples), int(batch_size), int(epochs)
-        self.seed, self.shuffle = int(seed), bool(shuffle)
+        self.examples = whole("examples", examples)
+        self.batch_size = whole("batch_size", batch_size, self.examples)
+        self.epochs = whole("epochs", epochs)
+        self.seed, self.shuffle = whole("seed", seed, (1 << 63) - 1, least=0), bool(shuffle)
         if shuffle:
             self._order = torch.randperm(self.examples, generator=torch.Generator().manual_seed(self.seed))
         else:
@@ -99,12 +97,16 @@ class FixedOrderBatches(Sampler[list[int]]):
         }
 
 
-def _check_whole(name: str, value: int, most: int | None = None) -> None:
-    allowed = "at least 1" if most is None else f"in 1..={most}"
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} must be a whole number, {allowed}, got {value!r}")
-    if value < 1 or (most is not None and value > most):
-        raise ValueError(f"{name} must be {allowed}, got {value}")
+def whole(name: str, value: object, most: int | None = None, *, least: int = 1) -> int:
+    """A whole number of any type that is one, within its range."""
+    allowed = f"a whole number, at least {least}" if most is None else f"a whole number in {least}..={most}"
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least or (most is not None and number > most):
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    return number
 
 
 class WithIndices(Dataset[tuple[int, Any]]):
@@ -125,11 +127,25 @@ class WithIndices(Dataset[tuple[int, Any]]):
 
 
 class Collate:
-    """Puts examples with indices together. A class, so that it can be sent to worker processes."""
+    """Puts examples with indices together. A class, so that it can be sent to worker processes.
+
+    A `collate` of the user's sees one example at a time: where it saw a batch, as for padding to the longest text, what is computed for
+    one example would depend on the others.
+    """
 
     def __init__(self, collate: Callable[[list[Any]], Any] | None) -> None:
-        self.collate = collate or default_collate
+        self.collate = collate
 
     def __call__(self, examples: Sequence[tuple[int, Any]]) -> Batch:
         indices = torch.tensor([index for index, _ in examples], dtype=torch.int64)
-        return Batch(indices, self.collate([example for _, example in examples]))
+        if self.collate is None:
+            return Batch(indices, default_collate([example for _, example in examples]))
+        alone = [self.collate([example]) for _, example in examples]
+        alone = [dict(one) if isinstance(one, Mapping) else one for one in alone]
+        try:
+            return Batch(indices, tree_map(lambda *parts: torch.cat(parts), alone[0], *alone[1:]))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(
+                "collate_fn must make tensors of the same shape of every example alone, with a first dimension of 1: pad to a fixed length, "
+                f"because the longest example of a batch is private ({error})"
+            ) from error

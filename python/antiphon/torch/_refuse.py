@@ -11,6 +11,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 
+from .. import PrivacyError
+
 
 def refuse_modules(model: nn.Module) -> None:
     """Modules that mix examples, or keep statistics of them that no noise protects. In eval mode they do neither."""
@@ -26,6 +28,11 @@ def refuse_modules(model: nn.Module) -> None:
             raise ValueError(
                 f"model must keep no statistics of private examples, got {kind} with track_running_stats at {name or 'its root'}: "
                 "no noise protects them. Pass track_running_stats=False"
+            )
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
+            raise ValueError(
+                f"model must not write to its weights while it computes, got {kind} with max_norm at {name or 'its root'}: no noise protects "
+                "which rows it changes. Pass max_norm=None"
             )
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
             raise ValueError(f"model must have dense gradients, got {kind} with sparse=True at {name}: noise is added to every coordinate")
@@ -54,6 +61,40 @@ def trainable_of(model: nn.Module) -> dict[str, nn.Parameter]:
     return parameters
 
 
+def memory_of(model: nn.Module) -> dict[str, tuple[torch.Tensor, int]]:
+    """All tensors that a model holds, parameters, buffers and any other attributes of its modules, each with a counter of changes."""
+    found: dict[str, tuple[torch.Tensor, int]] = {}
+
+    def look(path: str, thing: Any, depth: int) -> None:
+        if isinstance(thing, torch.Tensor):
+            found[path] = (thing, thing._version)
+        elif depth and isinstance(thing, dict):
+            for name, part in thing.items():
+                look(f"{path}.{name}", part, depth - 1)
+        elif depth and isinstance(thing, (list, tuple, set)):
+            for number, part in enumerate(thing):
+                look(f"{path}.{number}", part, depth - 1)
+
+    for name, module in model.named_modules():
+        for attribute, thing in vars(module).items():
+            if attribute != "_modules":
+                path = f"{name}.{attribute}".removesuffix("._buffers").removesuffix("._parameters")
+                look(path, thing, 3)
+    return found
+
+
+def refuse_writes(model: nn.Module, before: dict[str, tuple[torch.Tensor, int]]) -> None:
+    """What a model keeps of the examples that it saw: no noise protects it, and it would reach later examples."""
+    after = memory_of(model)
+    for path in before.keys() | after.keys():
+        old, new = before.get(path), after.get(path)
+        if old is None or new is None or old[0] is not new[0] or old[1] != new[1]:
+            raise PrivacyError(
+                f"the model kept something of the examples that it saw, at {path.strip('.')}: no noise protects it, and it would reach the "
+                "gradients of later examples. Such a model cannot be trained privately; remove what it keeps"
+            )
+
+
 def refuse_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.Parameter]) -> None:
     """Optimizers that want more than one gradient per step, or that train something else."""
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -70,8 +111,19 @@ def refuse_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.
         raise ValueError(f"optimizer must have no trainable parameters outside the model, got {others}: their gradients get no noise")
 
 
+def refuse_used(optimizer: torch.optim.Optimizer) -> None:
+    """What an optimizer remembers of gradients without noise."""
+    # Some have a state from the start, with no step in it.
+    used = [one for one in optimizer.state.values() if any(part is not None for part in one.values()) and one.get("step", 1) > 0]
+    if used:
+        raise ValueError(
+            f"optimizer must be new, got one with a state of {len(used)} parameters: it remembers gradients that no noise protects. "
+            "Make it after any training without privacy; to resume a private run, call load_state_dict"
+        )
+
+
 def refuse_data(dataset: Any) -> None:
-    """Loaders that are not ours, and data without indices."""
+    """Loaders that are not ours, data without indices, and examples that are there several times."""
     if isinstance(dataset, torch.utils.data.DataLoader):
         raise ValueError(
             "dataset must be a data set, got a DataLoader: the order of the data decides about privacy, so make_private makes the "
@@ -81,6 +133,16 @@ def refuse_data(dataset: Any) -> None:
         raise ValueError(
             f"dataset must have a length and examples by index, got {type(dataset).__name__}: every example must return at its own step "
             "in every epoch"
+        )
+    if len(dataset) == 0:
+        raise ValueError("dataset must have at least one example, got none")
+    repeated = isinstance(dataset, torch.utils.data.Subset) and len(set(dataset.indices)) < len(dataset.indices)
+    if isinstance(dataset, torch.utils.data.ConcatDataset):
+        repeated = len({id(part) for part in dataset.datasets}) < len(dataset.datasets)
+    if repeated:
+        raise ValueError(
+            f"dataset must have every example once, got a {type(dataset).__name__} that repeats some: an example that takes part under "
+            "several indices is protected less than the statement says"
         )
 
 

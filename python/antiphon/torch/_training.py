@@ -16,8 +16,17 @@ from torch.utils.data import DataLoader
 from .. import Clip, Key, Mechanism, PrivacyError, PrivateRun, Schema, Verified, make
 from .._progress import Progress
 from ._gradients import PerExampleGradients, add_clipped, leading, of_pairs
-from ._order import Batch, Collate, FixedOrderBatches, WithIndices, _check_whole
-from ._refuse import layout_of, refuse_data, refuse_modules, refuse_optimizer, trainable_of
+from ._order import Batch, Collate, FixedOrderBatches, WithIndices, whole
+from ._refuse import (
+    layout_of,
+    memory_of,
+    refuse_data,
+    refuse_modules,
+    refuse_optimizer,
+    refuse_used,
+    refuse_writes,
+    trainable_of,
+)
 
 _MOST_DENSE = 12_000
 #: Mechanisms that are made here, for the order of the run.
@@ -56,7 +65,8 @@ def make_private(
 
     model, optimizer     any torch.nn.Module without modules that mix examples, and any torch.optim optimizer that takes one
                          gradient per step. Neither is wrapped or changed
-    dataset              a data set with a length and examples by index
+    dataset              a data set with a length and examples by index. What it gives for an index must come from one example alone, and
+                         every example must be there once: no oversampling, no mixing of examples
     loss_fn              loss_fn(output, target), for a data set of (input, target). For any other: compute_loss(model, batch)
     batch_size, epochs   the data are shuffled once (`shuffle_seed`) and come in the same batches in every epoch. Sums are
                          divided by batch_size
@@ -71,18 +81,29 @@ def make_private(
     per_example          "vmap" or, for modules that torch.func.vmap cannot handle, "loop"
     log                  a file for who took part when, for antiphon.audit. Keep it as private as the data
     noise_memory         bytes for noise while training
-    num_workers, collate_fn  of the DataLoader
+    num_workers          of the DataLoader
+    collate_fn           makes a batch of one example, for data that PyTorch's default_collate cannot put together. It sees one example at
+                         a time: pad to a fixed length
+
+    All epochs come in one loop. For what happens once per epoch: `if private.run.step % private.order.steps_per_epoch == 0`.
     """
     refuse_data(dataset)
-    order = FixedOrderBatches(len(dataset), batch_size, epochs, seed=shuffle_seed)
-    if batch_size > Clip.MOST_EXAMPLES:
+    order = FixedOrderBatches(len(dataset), batch_size, epochs, seed=whole("shuffle_seed", shuffle_seed, (1 << 63) - 1, least=0))
+    if order.batch_size > Clip.MOST_EXAMPLES:
         raise ValueError(f"batch_size must be in 1..={Clip.MOST_EXAMPLES}, got {batch_size}")
     if physical_batch_size is not None:
-        _check_whole("physical_batch_size", physical_batch_size)
+        physical_batch_size = whole("physical_batch_size", physical_batch_size)
+    noise_memory = whole("noise_memory", noise_memory, (1 << 63) - 1)
+    if not (isinstance(max_grad_norm, (int, float)) and 1e-30 <= max_grad_norm <= 1e30):
+        raise ValueError(f"max_grad_norm must be a number in [1e-30, 1e30], got {max_grad_norm!r}")
+    for name, function in (("loss_fn", loss_fn), ("compute_loss", compute_loss), ("collate_fn", collate_fn)):
+        if function is not None and not callable(function):
+            raise ValueError(f"{name} must be a function, got {function!r}")
     parameters = trainable_of(model)
     refuse_optimizer(optimizer, parameters)
+    refuse_used(optimizer)
     if (loss_fn is None) == (compute_loss is None):
-        raise ValueError(f"loss_fn or compute_loss must be given, one of them, got {'both' if loss_fn else 'neither'}")
+        raise ValueError(f"loss_fn or compute_loss must be given, one of them, got {'neither' if loss_fn is None else 'both'}")
     if compute_loss is None:
         assert loss_fn is not None
         compute_loss = of_pairs(loss_fn)
@@ -167,7 +188,11 @@ class PrivateTraining:
             ]
         finally:
             self._forget()
-        self.order.position = self.run.step
+            self.order.position = self.run.step
+        # Whatever else the optimizer holds has no gradient with noise.
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
         for parameter, mean in zip(self._parameters.values(), means):
             parameter.grad = mean
         self.optimizer.step()
@@ -186,9 +211,11 @@ class PrivateTraining:
             self._total.zero_()
         # Before their gradients are added: whoever may be in the sum is among those who are to be admitted, whatever happens.
         self._indices = self._indices + indices
+        before = memory_of(self.model)
         try:
             for gradients in self._gradients.chunks(data, len(indices)):
                 add_clipped(self._clip, gradients, self._total)
+            refuse_writes(self.model, before)
         except BaseException:
             self._forget()
             raise
@@ -221,7 +248,12 @@ class PrivateTraining:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on after the last step of a state. The run must be the same: mechanism, noise, clip norm, layout, order and key
-        are compared. On the same machine, with the same number of threads, it ends with the same parameters bit for bit."""
+        are compared. On the same machine, with the same number of threads and data without random augmentation, it ends with the same
+        parameters bit for bit.
+
+        A state is for going on after a crash. Steps after it that were already made get the same noise again: do not go back to a state to
+        try other settings, the difference of two such runs has no noise.
+        """
         if not isinstance(state, dict) or state.get("antiphon_torch") != 1:
             raise ValueError("state must be what state_dict() of a PrivateTraining gave, version 1")
         if state["gradients"] != self._gradient_settings():
@@ -276,8 +308,11 @@ class PrivateTraining:
             indices, batch = batch
         elif isinstance(batch, Batch):
             raise ValueError("indices must be given for other data only: a Batch has its own")
-        listed = indices.tolist() if hasattr(indices, "tolist") else list(indices)
-        return listed, batch
+        listed = torch.as_tensor(indices)
+        if listed.ndim != 1 or listed.is_floating_point() or listed.is_complex() or listed.dtype == torch.bool:
+            got = f"a tensor of {listed.dtype} and shape {tuple(listed.shape)}"
+            raise ValueError(f"indices must be whole numbers, one per example, got {got}")
+        return listed.tolist(), batch
 
     def _check_parameters(self) -> None:
         refuse_modules(self.model)

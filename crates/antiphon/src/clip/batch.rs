@@ -33,6 +33,11 @@ impl Clip {
         if count != sum.len() {
             return Err(Error::argument("the sum", format!("{count} numbers long"), sum.len()));
         }
+        if count > self.parameters {
+            let allowed =
+                format!("at most {} numbers long, as the clipping rule was made for", self.parameters);
+            return Err(Error::argument("the sum", allowed, count));
+        }
         let row = |part: usize, example: usize| &parts[part][example * sizes[part]..][..sizes[part]];
         // Every part alone, so that it can be done anywhere; added up in one order.
         let squares: Vec<f64> = (0..examples * parts.len())

@@ -44,6 +44,8 @@ pub struct Clip {
     unit: f64,
     /// 1.5·2⁵² units: numbers near it count by units.
     round: f64,
+    /// d.
+    parameters: usize,
 }
 
 impl Clip {
@@ -51,7 +53,7 @@ impl Clip {
     pub fn new(clip: f64, parameters: usize) -> Result<Clip> {
         // Far from the ends of `f32`, so that nothing below can leave the range of `f64`.
         if !(1e-30..=1e30).contains(&clip) {
-            return Err(Error::argument("clip", "in [1e-30, 1e30]", clip));
+            return Err(Error::argument("clip_norm", "in [1e-30, 1e30]", clip));
         }
         if parameters > MOST_PARAMETERS {
             return Err(Error::argument("parameters", format!("at most {MOST_PARAMETERS}"), parameters));
@@ -61,7 +63,7 @@ impl Clip {
         let unit = power / 2f64.powi(32);
         let d = parameters as f64;
         let target = (clip - d.sqrt() * unit) * (1.0 - (d + 16.0) * 2f64.powi(-53));
-        Ok(Clip { target, unit, round: 1.5 * 2f64.powi(52) * unit })
+        Ok(Clip { target, unit, round: 1.5 * 2f64.powi(52) * unit, parameters })
     }
 
     /// The factor for a gradient whose squared norm is this: at most one, and zero if the norm is not finite.

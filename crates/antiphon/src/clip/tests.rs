@@ -203,5 +203,9 @@ fn refuses_batches_of_other_sizes() {
         "gradients of part 0 must be 2 times as many numbers as one has, got 5"
     );
     assert_eq!(message(&[&[0.0; 6]], 2, 4), "the sum must be 3 numbers long, got 4");
+    assert_eq!(
+        message(&[&[0.0; 10]], 2, 5),
+        "the sum must be at most 4 numbers long, as the clipping rule was made for, got 5"
+    );
     assert_eq!(message(&[&[0.0; 6]], 0, 4), "examples must be in 1..=2097152, got 0");
 }

@@ -311,9 +311,15 @@ impl PrivateRun {
 
     /// Admits the units that take part in a step, which must be the next one; or refuses, and nothing has happened then.
     ///
-    /// Whose contribution is lost on the way counts as having taken part.
+    /// Whose contribution is lost on the way counts as having taken part. The same units in the same order may be admitted again while they
+    /// wait for their noise; others may not.
     pub fn admit(&mut self, step: usize, units: &[usize]) -> Result<()> {
         self.check_step(step)?;
+        let same =
+            |admitted: &Admitted| admitted.units.iter().map(|unit| *unit as usize).eq(units.iter().copied());
+        if self.admitted.as_ref().is_some_and(same) {
+            return Ok(()); // whoever was interrupted before the noise may ask again
+        }
         if self.admitted.is_some() {
             return Err(Error::Privacy(format!(
                 "step {step} is refused: its participants were admitted already, and wait for their noise"

@@ -50,6 +50,9 @@ impl Settings {
     /// Refuses what no run can have: a run does that too, but takes its key first.
     pub fn validate(&self) -> Result<()> {
         check_clip_norm(self.clip_norm)?;
+        if self.units == Some(0) {
+            return Err(Error::argument("units", "at least 1", 0));
+        }
         self.coordinates().map(|_| ())
     }
 
