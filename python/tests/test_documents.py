@@ -1,12 +1,10 @@
 """What is written down runs: docstrings, types, the README, the examples, the notebook."""
 
 import doctest
-import os
 import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -60,11 +58,12 @@ def test_types(tmp_path):
     """Stubs are what the extension module has, the package is fully typed, and a user's code is checked with them."""
     pytest.importorskip("mypy")
     config = PACKAGE / "pyproject.toml"
-    run_python("-m", "mypy.stubtest", "antiphon", "--mypy-config-file", config, cwd=PACKAGE)
-    run_python("-m", "mypy", "--config-file", config, "-p", "antiphon", cwd=PACKAGE)
+    # From another folder: the package that is installed, with its extension module.
+    run_python("-m", "mypy.stubtest", "antiphon", "--mypy-config-file", config, cwd=tmp_path)
+    run_python("-m", "mypy", "--config-file", config, "-p", "antiphon", cwd=tmp_path)
     user = tmp_path / "user.py"
     user.write_text("import antiphon\nrun: antiphon.PrivateRun\nz: str = antiphon.epsilon(1.0, 1e-5)\n")
-    done = subprocess.run([sys.executable, "-m", "mypy", str(user)], capture_output=True, text=True, cwd=PACKAGE)
+    done = subprocess.run([sys.executable, "-m", "mypy", str(user)], capture_output=True, text=True, cwd=tmp_path)
     assert "float" in done.stdout and 'variable has type "str"' in done.stdout, done.stdout + done.stderr
 
 
