@@ -186,14 +186,27 @@ impl PrivateRun {
     }
 
     /// Goes on from a state of this very run: mechanism, noise, clip norm, layout and key are compared. Only a run that
-    /// has not begun can do that.
-    fn load_state_dict(&mut self, state: &Bound<'_, PyAny>) -> Result<()> {
+    /// has not begun can do that, and only from the last state that was kept (`state_is_kept`).
+    ///
+    /// repeat_noise=True accepts an earlier one, for when the last one is lost. Steps that were made after it get the same
+    /// noise again: nothing that followed from them may have been published.
+    #[pyo3(signature = (state, *, repeat_noise=false))]
+    fn load_state_dict(&mut self, state: &Bound<'_, PyAny>, repeat_noise: bool) -> Result<()> {
         let text: String = state.py().import("json")?.call_method1("dumps", (state,))?.extract()?;
         let state: State = serde_json::from_str(&text)
             .map_err(|error| argument("state", "what state_dict() of a PrivateRun gave", error))?;
-        self.run.restore(&state)?;
+        match repeat_noise {
+            true => self.run.restore_repeating(&state)?,
+            false => self.run.restore(&state)?,
+        }
         self.open_log()?;
         Ok(())
+    }
+
+    /// Says that the state of this moment is safely on disk. From then on no earlier one is loaded: going back would use the
+    /// noise of the steps between for something else. The key file remembers it; a key from a seed has none.
+    fn state_is_kept(&self, py: Python<'_>) -> Result<()> {
+        Ok(py.detach(|| self.run.state_is_kept())?)
     }
 
     /// Reads the participation log of this run, or of a run with the same mechanism and noise, and computes the privacy

@@ -217,6 +217,29 @@ def test_a_state_from_before_the_first_step_can_always_be_restored(mechanism, tm
         other.admit([0])
 
 
+def test_there_is_no_way_back_before_a_state_that_was_kept(mechanism, tmp_path):
+    path = tmp_path / "run.key"
+    first = run_of(mechanism, key=path)
+    states = [first.state_dict()]
+    first.state_is_kept()
+    for step in range(4):
+        first.admit([step])
+        first.row()
+        states.append(first.state_dict())
+        if step == 2:
+            first.state_is_kept()
+    # Killed; the last one that is on disk, or a newer one, is where it goes on.
+    for steps in [3, 4]:
+        run_of(mechanism, key=path).load_state_dict(states[steps])
+    for steps in [0, 2]:
+        run = run_of(mechanism, key=path)
+        with pytest.raises(PrivacyError, match=f"the state is one after {steps} steps, and a later one, after 3 steps, was kept"):
+            run.load_state_dict(states[steps])
+        assert run.step == 0
+        run.load_state_dict(states[steps], repeat_noise=True)
+        assert run.step == steps and "continued from a saved state" in run.statement()
+
+
 def test_no_step_without_the_log_that_was_asked_for(mechanism, tmp_path):
     first = run_of(mechanism)
     first.admit([0])

@@ -611,6 +611,21 @@ def test_a_state_of_another_run_is_refused(tmp_path):
             private_of().load_state_dict(wrong)
 
 
+def test_an_old_state_is_refused_after_a_later_one_was_saved(tmp_path):
+    key = tmp_path / "run.key"
+    private = private_of(key=key)
+    for batch in private.loader:
+        private.save(tmp_path / f"state{private.run.step}")
+        private.step(batch)
+    again = private_of(key=key)
+    with pytest.raises(PrivacyError, match="a later one, after 17 steps, was kept"):
+        again.load(tmp_path / "state0")
+    assert again.order.position == 0
+    again.load(tmp_path / "state17")
+    assert again.run.step == 17
+    private_of(key=key).load(tmp_path / "state3", repeat_noise=True)
+
+
 def test_kills(tmp_path):
     """kill -9 at random moments; what is started again ends with the same parameters, and with one line per step in its log."""
     script = Path(__file__).with_name("killed.py")

@@ -246,13 +246,14 @@ class PrivateTraining:
             "random": torch.get_rng_state(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], *, repeat_noise: bool = False) -> None:
         """Goes on after the last step of a state. The run must be the same: mechanism, noise, clip norm, layout, order and key
         are compared. On the same machine, with the same number of threads and data without random augmentation, it ends with the same
         parameters bit for bit.
 
         A state is for going on after a crash. Steps after it that were already made get the same noise again: do not go back to a state to
-        try other settings, the difference of two such runs has no noise.
+        try other settings, the difference of two such runs has no noise. Once `save` has written a later state, an earlier one is refused,
+        unless repeat_noise=True says that the later one is lost and that nothing that followed from it was published.
         """
         if not isinstance(state, dict) or state.get("antiphon_torch") != 1:
             raise ValueError("state must be what state_dict() of a PrivateTraining gave, version 1")
@@ -265,7 +266,7 @@ class PrivateTraining:
         try:
             if state["order"]["position"] != state["run"]["step"]:
                 raise ValueError("the state must have the same number of steps for the order of the data and for the run")
-            self.run.load_state_dict(state["run"])
+            self.run.load_state_dict(state["run"], repeat_noise=repeat_noise)
         except BaseException:
             self.order.position = position
             raise
@@ -287,13 +288,14 @@ class PrivateTraining:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(sibling, path)
+            self.run.state_is_kept()
         except BaseException:
             Path(sibling).unlink(missing_ok=True)
             raise
 
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Goes on from a file that `save` wrote."""
-        self.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    def load(self, path: str | os.PathLike[str], *, repeat_noise: bool = False) -> None:
+        """Goes on from a file that `save` wrote, as `load_state_dict` does."""
+        self.load_state_dict(torch.load(path, map_location="cpu", weights_only=True), repeat_noise=repeat_noise)
 
     def _gradient_settings(self) -> dict[str, Any]:
         return {"physical_batch_size": self._gradients.physical_batch_size, "per_example": self._gradients.method}

@@ -151,7 +151,7 @@ fn empty_batches_and_what_does_not_fit() {
             .to_string()
     };
     let d = case.parameters.len();
-    assert!(refused(&case, 0.0, d).starts_with("clip must be in [1e-30, 1e30]"));
+    assert!(refused(&case, 0.0, d).starts_with("clip_norm must be in [1e-30, 1e30]"));
     assert!(refused(&case, 1.0, d - 1).starts_with("length of sum must be"));
     case.examples = vec![8];
     assert_eq!(refused(&case, 1.0, d), "example must be below 8, got 8");

@@ -30,6 +30,9 @@ pub enum Use {
     Run {
         /// Of all that it is.
         id: String,
+        /// A state of it after so many steps was kept: there is no way back before it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kept: Option<usize>,
     },
 }
 
@@ -40,7 +43,7 @@ impl std::fmt::Display for Use {
                 write!(f, "noise {noise_id} with stddev {stddev} for {params} parameters")
             }
             Use::Train => f.write_str("a training run"),
-            Use::Run { id } => write!(f, "the run {id}"),
+            Use::Run { id, .. } => write!(f, "the run {id}"),
         }
     }
 }
@@ -148,7 +151,7 @@ pub(crate) fn claim_run(record: &Record, id: &str, goes_on_after: Option<usize>)
     let path = &record.path;
     let _others_wait = locked(path);
     let (key, mut stored) = load(path)?;
-    let run = Use::Run { id: id.into() };
+    let run = Use::Run { id: id.into(), kept: None };
     let refuse = |why: &str| {
         Err(Error::Privacy(format!("{}: its key (fingerprint {}) {why}", path.display(), key.fingerprint())))
     };
@@ -156,7 +159,7 @@ pub(crate) fn claim_run(record: &Record, id: &str, goes_on_after: Option<usize>)
         return refuse("is not the one that was read from it");
     }
     match (stored.uses.as_deref(), goes_on_after) {
-        (Some([only]), Some(_)) if *only == run => Ok(()),
+        (Some([Use::Run { id: known, .. }]), Some(_)) if known == id => Ok(()),
         (Some([]), None | Some(0)) => {
             stored.uses = Some(vec![run]);
             write(path, true, &stored)
@@ -169,6 +172,27 @@ pub(crate) fn claim_run(record: &Record, id: &str, goes_on_after: Option<usize>)
             "is already used for {other}, and a key serves one run: the noise of two runs with one key can cancel in their \
              difference. Use another key, or restore the state of that run to go on with it"
         )),
+    }
+}
+
+/// Records that a state of the run after so many steps was kept.
+pub(crate) fn record_kept(record: &Record, id: &str, steps: usize) -> Result<()> {
+    let _others_wait = locked(&record.path);
+    let (_, mut stored) = load(&record.path)?;
+    match stored.uses.as_deref_mut() {
+        Some([Use::Run { id: known, kept }]) if known == id => {
+            *kept = Some(kept.map_or(steps, |before| before.max(steps)));
+            write(&record.path, true, &stored)
+        }
+        _ => Ok(()), // a run that has not begun
+    }
+}
+
+/// After how many steps the last state of the run was kept, as far as its key file knows.
+pub(crate) fn kept(record: &Record, id: &str) -> Result<Option<usize>> {
+    match load(&record.path)?.1.uses.as_deref() {
+        Some([Use::Run { id: known, kept }]) if known == id => Ok(*kept),
+        _ => Ok(None),
     }
 }
 

@@ -384,7 +384,28 @@ impl PrivateRun {
 
     /// Goes on from a state of this very run: mechanism, noise, clip norm, layout and keys are compared. Only a run that has not begun can
     /// do that.
+    ///
+    /// Where a later state was kept ([`PrivateRun::state_is_kept`]), this one is refused: see [`PrivateRun::restore_repeating`].
     pub fn restore(&mut self, state: &State) -> Result<()> {
+        self.restore_from(state, false)
+    }
+
+    /// The same from any state of the run. The steps after it that were made before get the same noise again; if their sums are not the same
+    /// to the last bit, nothing that followed from the first ones may be published, and nothing may have been.
+    pub fn restore_repeating(&mut self, state: &State) -> Result<()> {
+        self.restore_from(state, true)
+    }
+
+    /// Says that a state of this moment is where no crash can reach it. From then on no earlier one is restored: going back would use the noise
+    /// of the steps between for something else. The key file remembers it; a key without a file does not.
+    pub fn state_is_kept(&self) -> Result<()> {
+        match &self.key.record {
+            Some(record) => key_file::record_kept(record, &self.identity.id(), self.step),
+            None => Ok(()),
+        }
+    }
+
+    fn restore_from(&mut self, state: &State, repeating: bool) -> Result<()> {
         if self.began == Began::Here || self.step > 0 {
             return Err(Error::Privacy("a run that has begun cannot go on from another state".into()));
         }
@@ -406,6 +427,18 @@ impl PrivateRun {
                 format!("in 0..={}", self.steps()),
                 state.step,
             ));
+        }
+        let kept = match &self.key.record {
+            Some(record) if !repeating => key_file::kept(record, &self.identity.id())?,
+            _ => None,
+        };
+        if let Some(kept) = kept.filter(|kept| *kept > state.step) {
+            return Err(Error::Privacy(format!(
+                "the state is one after {}, and a later one, after {}, was kept: going back would use the noise of the steps between again. \
+                 Restore the last state",
+                counted(state.step, "step"),
+                counted(kept, "step")
+            )));
         }
         match (&mut self.who, &state.participation) {
             (Who::Schema(both), Some(memory)) => both.1.restore(memory, state.step)?,
