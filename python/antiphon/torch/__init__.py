@@ -18,6 +18,11 @@ is not private.
 | `_refuse` | models and optimizers for which the privacy statement would not hold |
 """
 
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError('antiphon.torch needs PyTorch: pip install "antiphon[torch]", from a clone "./python[torch]"') from error
+
 from ._gradients import PerExampleGradients, add_clipped
 from ._order import Batch, FixedOrderBatches, WithIndices
 from ._training import PrivateTraining, make_private
