@@ -511,21 +511,63 @@ def test_an_interrupt_between_noise_and_update_stops_nothing(monkeypatch):
     assert private.run.step == private.run.steps
 
 
-def test_modules_that_vmap_cannot_handle_have_another_way():
-    class Item(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(6, 3)
+class Item(nn.Module):
+    """Control flow that depends on the data."""
 
-        def forward(self, x):
-            return self.linear(x) * (2.0 if x.sum().item() > 0 else 1.0)
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
 
-    private = private_of(Item())
+    def forward(self, x):
+        return self.linear(x) * (2.0 if x.sum().item() > 0 else 1.0)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru, self.linear = nn.GRU(2, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(self.gru(x.unflatten(1, (3, 2)))[0][:, -1])
+
+
+@pytest.mark.parametrize("make", [Item, Recurrent])
+def test_modules_that_vmap_cannot_handle_have_another_way(make):
+    private = private_of(make())
     with pytest.raises(RuntimeError) as error:
         private.step(next(iter(private.loader)))
     assert any('per_example="loop"' in note for note in error.value.__notes__)
-    private = private_of(Item(), per_example="loop")
-    private.step(next(iter(private.loader)))
+    private = private_of(make(), per_example="loop")
+    for batch in private.loader:
+        private.step(batch)
+    # What is wrong without vmap too is not blamed on it.
+    private = private_of(nn.Linear(5, 3))
+    with pytest.raises(RuntimeError) as error:
+        private.step(next(iter(private.loader)))
+    assert not getattr(error.value, "__notes__", [])
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_attention_and_lstm_are_the_loop_too():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.linear = nn.TransformerEncoderLayer(2, 1, 4, dropout=0.0, batch_first=True), nn.Linear(2, 3)
+
+        def forward(self, x):
+            return self.linear(self.layer(x.unflatten(1, (3, 2))).mean(1))
+
+    class Lstm(Recurrent):
+        def __init__(self):
+            super().__init__()
+            self.gru = nn.LSTM(2, 4, batch_first=True)
+
+    loss, data = of_pairs(nn.functional.cross_entropy), data_of(5).tensors
+    for model in [Attention(), Lstm()]:
+        loop = list(PerExampleGradients(model, loss, method="loop").chunks(data, 5))
+        (fast,) = PerExampleGradients(model, loss).chunks(data, 5)
+        for i, gradient in enumerate(fast):
+            assert torch.allclose(gradient, torch.cat([chunk[i] for chunk in loop]), atol=1e-6)
 
 
 def test_epsilon_is_that_of_the_command_line(binary, tmp_path):

@@ -98,14 +98,22 @@ class PerExampleGradients:
             with sdpa_kernel(SDPBackend.MATH):
                 gradients = self._vmapped(parameters, chunk)
         except RuntimeError as error:
-            if "vmap" in str(error):
+            if "vmap" in str(error) or self._works_alone(chunk):
                 error.add_note(
                     "antiphon computes per-example gradients with torch.func.vmap. If the model writes to its own weights or buffers, it cannot "
-                    "be trained privately: no noise protects what it writes. If it does something else that vmap cannot handle, pass "
-                    'per_example="loop" to make_private (slower).'
+                    "be trained privately: no noise protects what it writes. If it does something else that vmap cannot handle "
+                    '(as GRU does), pass per_example="loop" to make_private (slower).'
                 )
             raise
         return [gradients[name] for name in parameters]
+
+    def _works_alone(self, chunk: Any) -> bool:
+        """Whether one example without vmap raises nothing: then vmap is to blame, and not the model."""
+        try:
+            self._one_by_one(tree_map(lambda leaf: leaf[:1], chunk))
+        except Exception:
+            return False
+        return True
 
     def _one_by_one(self, chunk: Any) -> list[torch.Tensor]:
         parameters = self._parameters()
