@@ -18,10 +18,10 @@ is not private.
 | `_refuse` | models and optimizers for which the privacy statement would not hold |
 """
 
-try:
-    import torch as _torch  # noqa: F401
-except ImportError as error:
-    raise ImportError('antiphon.torch needs PyTorch: pip install "antiphon[torch]", from a clone "./python[torch]"') from error
+import importlib.util as _util
+
+if _util.find_spec("torch") is None:
+    raise ImportError('antiphon.torch needs PyTorch: pip install "antiphon[torch]", from a clone "./python[torch]"')
 
 from ._gradients import PerExampleGradients, add_clipped
 from ._order import Batch, FixedOrderBatches, WithIndices
