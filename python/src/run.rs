@@ -94,7 +94,7 @@ impl PrivateRun {
         let privacy = py.detach(|| settings.budget.account(Run::Matrix, settings.adjacency))?;
         let mechanism = mechanism::named(mechanism)?;
         let verified = mechanism::verified(mechanism.as_any())?;
-        // The last that can fail, so that a key is not lost to a wrong argument.
+        // Late, so that a key is not lost to a wrong argument.
         let key = key::named(key)?;
         let run = py.detach(|| library::PrivateRun::accounted(verified, &settings, privacy, key))?;
         Ok(PrivateRun { run, mechanism: mechanism.unbind(), params: settings.params as usize, log })
@@ -170,9 +170,10 @@ impl PrivateRun {
         self.run.statement().to_string()
     }
 
-    /// The same for a program that clips what it adds up, with the name that it has for the mechanism.
-    fn _statement_of_training(&self, name: &str) -> String {
-        let statement = self.run.statement_named(name);
+    /// The same for a program that clips what it adds up, with the name that it has for the mechanism and what it did not
+    /// check.
+    fn _statement_of_training(&self, name: &str, unchecked: &str) -> String {
+        let statement = self.run.statement_named(name).with(unchecked);
         match self.run.restored() {
             true => statement.with(CONTINUED).to_string(),
             false => statement.to_string(),

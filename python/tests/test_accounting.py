@@ -46,6 +46,7 @@ def test_dp_accounting_agrees():
         Event.gaussian(2.0),
         Event.composed([(Event.gaussian(4.0), 9)]),
         Event.dp_sgd(0.02, 1.1, 200),
+        Event.dp_sgd(0.01, 1.0, 1000),  # the docstring of Event
         Event.composed([(Event.poisson_sampled(0.05, 1.0), 20), (Event.gaussian(3.0), 2)]),
     ]:
         ours = antiphon.epsilon(event, 1e-5)

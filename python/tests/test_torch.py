@@ -423,6 +423,10 @@ class Keeps(nn.Module):
             self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
         elif self.how == "in place":
             self.mean.lerp_(x.detach().mean(0), 0.1)
+        elif self.how == "data":
+            self.mean.data.mul_(0.9).add_(x.detach().mean(0))
+        elif self.how == "weight data":
+            self.linear.weight.data.add_(1e-3 * x.mean())
         elif self.how == "weight":
             with torch.no_grad():
                 self.linear.weight.mul_(1 + 1e-3 * x.mean())
@@ -430,7 +434,7 @@ class Keeps(nn.Module):
 
 
 @pytest.mark.parametrize("per_example", ["vmap", "loop"])
-@pytest.mark.parametrize("how", ["attribute", "container", "buffer", "in place", "weight"])
+@pytest.mark.parametrize("how", ["attribute", "container", "buffer", "in place", "data", "weight data", "weight"])
 def test_models_that_keep_something_of_examples_are_refused(how, per_example):
     private = private_of(Keeps(how), per_example=per_example)
     fails = (PrivacyError, RuntimeError) if per_example == "vmap" else PrivacyError
@@ -579,7 +583,14 @@ def test_epsilon_is_that_of_the_command_line(binary, tmp_path):
     text = private.statement()
     for words in ["one Gaussian mechanism (optimal)", "zero-out", "3 epochs with the same batches in the same order", "Not covered"]:
         assert words in text
-    assert "Not checked" not in text
+    assert "was clipped" not in text, "it clips itself"
+    assert "Not checked: that what the data set gives" in text and "belong to the data" not in text
+    x, y = data_of().tensors
+    private.step((x[:4], y[:4]), indices=range(4))
+    assert "belong to the data given with them" in private.statement()
+    other = private_of(delta=1e-6, noise_multiplier=0.83)
+    other.load_state_dict(private.state_dict())
+    assert "belong to the data given with them" in other.statement()
 
 
 # Order, state, kills.

@@ -61,38 +61,54 @@ def trainable_of(model: nn.Module) -> dict[str, nn.Parameter]:
     return parameters
 
 
-def memory_of(model: nn.Module) -> dict[str, tuple[torch.Tensor, int]]:
-    """All tensors that a model holds, parameters, buffers and any other attributes of its modules, each with a counter of changes."""
-    found: dict[str, tuple[torch.Tensor, int]] = {}
+class Memory:
+    """All tensors that a model holds: parameters, buffers and any other attributes of its modules, each with a counter of changes.
 
-    def look(path: str, thing: Any, depth: int) -> None:
-        if isinstance(thing, torch.Tensor):
-            found[path] = (thing, thing._version)
-        elif depth and isinstance(thing, dict):
-            for name, part in thing.items():
-                look(f"{path}.{name}", part, depth - 1)
-        elif depth and isinstance(thing, (list, tuple, set)):
-            for number, part in enumerate(thing):
-                look(f"{path}.{number}", part, depth - 1)
+    With `values` also what is in them: writes through `.data` are not counted. Under vmap these raise an error by themselves.
+    """
 
-    for name, module in model.named_modules():
-        for attribute, thing in vars(module).items():
-            if attribute != "_modules":
-                path = f"{name}.{attribute}".removesuffix("._buffers").removesuffix("._parameters")
-                look(path, thing, 3)
-    return found
+    def __init__(self, model: nn.Module, *, values: bool) -> None:
+        self._model, self._values = model, values
+        self._found = self._look()
+
+    def refuse_changes(self) -> None:
+        """What a model keeps of the examples that it saw: no noise protects it, and it would reach later examples."""
+        now = self._look()
+        for path in self._found.keys() | now.keys():
+            if path not in self._found or path not in now or not _same(self._found[path], now[path]):
+                raise PrivacyError(
+                    f"the model kept something of the examples that it saw, at {path.strip('.')}: no noise protects it, and it would reach "
+                    "the gradients of later examples. Such a model cannot be trained privately; remove what it keeps"
+                )
+
+    def _look(self) -> dict[str, tuple[torch.Tensor, int, torch.Tensor | None]]:
+        found: dict[str, tuple[torch.Tensor, int, torch.Tensor | None]] = {}
+
+        def look(path: str, thing: Any, depth: int) -> None:
+            if isinstance(thing, torch.Tensor):
+                found[path] = (thing, thing._version, thing.detach().clone() if self._values else None)
+            elif depth and isinstance(thing, dict):
+                for name, part in thing.items():
+                    look(f"{path}.{name}", part, depth - 1)
+            elif depth and isinstance(thing, (list, tuple, set)):
+                for number, part in enumerate(thing):
+                    look(f"{path}.{number}", part, depth - 1)
+
+        for name, module in self._model.named_modules():
+            for attribute, thing in vars(module).items():
+                if attribute != "_modules":
+                    path = f"{name}.{attribute}".removesuffix("._buffers").removesuffix("._parameters")
+                    look(path, thing, 3)
+        return found
 
 
-def refuse_writes(model: nn.Module, before: dict[str, tuple[torch.Tensor, int]]) -> None:
-    """What a model keeps of the examples that it saw: no noise protects it, and it would reach later examples."""
-    after = memory_of(model)
-    for path in before.keys() | after.keys():
-        old, new = before.get(path), after.get(path)
-        if old is None or new is None or old[0] is not new[0] or old[1] != new[1]:
-            raise PrivacyError(
-                f"the model kept something of the examples that it saw, at {path.strip('.')}: no noise protects it, and it would reach the "
-                "gradients of later examples. Such a model cannot be trained privately; remove what it keeps"
-            )
+def _same(old: tuple[torch.Tensor, int, torch.Tensor | None], new: tuple[torch.Tensor, int, torch.Tensor | None]) -> bool:
+    if old[0] is not new[0] or old[1] != new[1]:
+        return False
+    a, b = old[2], new[2]
+    if a is None or b is None:
+        return True
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def refuse_optimizer(optimizer: torch.optim.Optimizer, parameters: dict[str, nn.Parameter]) -> None:

@@ -18,13 +18,12 @@ from .._progress import Progress
 from ._gradients import PerExampleGradients, add_clipped, leading, of_pairs
 from ._order import Batch, Collate, FixedOrderBatches, WithIndices, whole
 from ._refuse import (
+    Memory,
     layout_of,
-    memory_of,
     refuse_data,
     refuse_modules,
     refuse_optimizer,
     refuse_used,
-    refuse_writes,
     trainable_of,
 )
 
@@ -165,6 +164,7 @@ class PrivateTraining:
         self._total = torch.zeros(sum(self._sizes), dtype=torch.float64, device=device)
         #: Those whose clipped gradients are in the sum of the next step.
         self._indices: list[int] = []
+        self._own_indices = False
 
     def step(self, batch: Any = None, *, indices: Any = None) -> None:
         """One step: per-example gradients, clipped and added up, the noise of the step, and optimizer.step().
@@ -211,11 +211,11 @@ class PrivateTraining:
             self._total.zero_()
         # Before their gradients are added: whoever may be in the sum is among those who are to be admitted, whatever happens.
         self._indices = self._indices + indices
-        before = memory_of(self.model)
+        memory = Memory(self.model, values=self._gradients.method == "loop")
         try:
             for gradients in self._gradients.chunks(data, len(indices)):
                 add_clipped(self._clip, gradients, self._total)
-            refuse_writes(self.model, before)
+            memory.refuse_changes()
         except BaseException:
             self._forget()
             raise
@@ -226,8 +226,11 @@ class PrivateTraining:
         self._indices = []
 
     def statement(self) -> str:
-        """What ε means, and what it does not cover."""
-        return self.run._statement_of_training(self._mechanism_name)
+        """What ε means, what it does not cover, and what was not checked."""
+        unchecked = "Not checked: that what the data set gives for an index comes from one example alone, and that every example has one index"
+        if self._own_indices:
+            unchecked += "; and that the indices given to step() or accumulate() belong to the data given with them"
+        return self.run._statement_of_training(self._mechanism_name, unchecked + ".")
 
     @property
     def epsilon(self) -> float:
@@ -241,6 +244,7 @@ class PrivateTraining:
             "run": self.run.state_dict(),
             "order": self.order.state_dict(),
             "gradients": self._gradient_settings(),
+            "own_indices": self._own_indices,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
@@ -270,6 +274,7 @@ class PrivateTraining:
         except BaseException:
             self.order.position = position
             raise
+        self._own_indices = bool(state["own_indices"])
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
@@ -310,6 +315,8 @@ class PrivateTraining:
             indices, batch = batch
         elif isinstance(batch, Batch):
             raise ValueError("indices must be given for other data only: a Batch has its own")
+        else:
+            self._own_indices = True
         listed = torch.as_tensor(indices)
         if listed.ndim != 1 or listed.is_floating_point() or listed.is_complex() or listed.dtype == torch.bool:
             got = f"a tensor of {listed.dtype} and shape {tuple(listed.shape)}"
