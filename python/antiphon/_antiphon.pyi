@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "MAX_DENSE_STEPS",
     "__version__",
     "Audit",
     "Clip",
@@ -26,12 +27,14 @@ __all__ = [
     "delta",
     "epsilon",
     "make",
+    "names",
     "noise_multiplier",
     "optimize",
     "sensitivity",
     "verify",
 ]
 
+MAX_DENSE_STEPS: int
 __version__: str
 
 _Path = str | os.PathLike[str]
@@ -294,6 +297,7 @@ def audit(
     delta: float,
     adjacency: str = "zero-out",
 ) -> Audit: ...
+def names() -> list[str]: ...
 def optimize(
     schema: Schema,
     workload: Workload,

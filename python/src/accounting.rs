@@ -7,7 +7,6 @@ use antiphon::accounting::{self as library, Adjacency, Bracket, NoiseMultiplier,
 use antiphon::run::Unit;
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 /// What happens to private data, for accounting: a Gaussian mechanism (all of a matrix mechanism is one), a Gaussian
 /// mechanism on a Poisson sample, or several events one after another.
@@ -231,9 +230,4 @@ pub fn noise_multiplier(
     let found =
         py.detach(|| calibrate::noise_multiplier(run, epsilon, delta, adjacency, &Params::default()))?;
     Ok(found.noise_multiplier.value())
-}
-
-/// A JSON text as Python objects.
-pub fn from_json<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyDict>> {
-    Ok(py.import("json")?.call_method1("loads", (text,))?.cast_into()?)
 }

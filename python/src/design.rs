@@ -46,6 +46,12 @@ impl Workload {
     }
 }
 
+/// What `make` can make.
+#[pyfunction]
+pub fn names() -> Vec<&'static str> {
+    Choice::all().into_iter().map(Choice::name).collect()
+}
+
 /// The best mechanism for a training run, proven to be within `gap` of the least possible loss.
 #[pyfunction]
 pub fn optimize(
@@ -77,8 +83,8 @@ pub fn make(
     gap: f64,
     progress: Option<Py<PyAny>>,
 ) -> Result<Mechanism> {
-    let names = || Choice::all().into_iter().map(Choice::name).collect::<Vec<_>>().join(", ");
-    let choice = Choice::named(name).map_err(|_| argument("name", format!("one of {}", names()), name))?;
+    let allowed = || format!("one of {}", names().join(", "));
+    let choice = Choice::named(name).map_err(|_| argument("name", allowed(), name))?;
     let stamps = whole("stamps", stamps)?;
     if choice == Choice::Optimal && stamps != 1 {
         return Err(argument("stamps", "1 for the optimum, which is not repeated", stamps));

@@ -41,7 +41,7 @@ mod _antiphon {
     #[pymodule_export]
     use crate::clip::Clip;
     #[pymodule_export]
-    use crate::design::{Workload, compare, make, optimize};
+    use crate::design::{Workload, compare, make, names, optimize};
     #[pymodule_export]
     use crate::errors::{PrivacyError, VerificationError};
     #[pymodule_export]
@@ -54,6 +54,10 @@ mod _antiphon {
     use crate::schema::Schema;
     #[pymodule_export]
     use crate::sensitivity::{Sensitivity, sensitivity};
+
+    /// The largest number of steps of a mechanism that is a dense matrix, as the optimum is.
+    #[pymodule_export]
+    const MAX_DENSE_STEPS: usize = antiphon::optimize::MAX_DENSE_STEPS;
 
     /// The version of the package.
     #[allow(non_upper_case_globals)]

@@ -1,6 +1,6 @@
 //! One private run.
 
-use crate::accounting::{Event, from_json, relation, unit_of};
+use crate::accounting::{Event, relation, unit_of};
 use crate::arrays::{Writable, described, slice_mut, to_units};
 use crate::audit::{Audit, audited};
 use crate::clip::Clip;
@@ -183,7 +183,8 @@ impl PrivateRun {
     /// All that another process needs to go on after the last step that is done, except the key.
     fn state_dict<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let text = serde_json::to_string(&self.run.state()).expect("plain fields");
-        Ok(from_json(py, &text)?)
+        let object = py.import("json")?.call_method1("loads", (text,))?;
+        Ok(object.cast_into().map_err(PyErr::from)?)
     }
 
     /// Goes on from a state of this very run: mechanism, noise, clip norm, layout and key are compared. Only a run that

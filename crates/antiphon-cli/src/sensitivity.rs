@@ -5,7 +5,7 @@ use crate::output::{answer, bound, print_json};
 use crate::verify::is_numpy;
 use antiphon::error::Error;
 use antiphon::linalg::dense;
-use antiphon::mechanism::{Factorization, Noise, worst_case_of};
+use antiphon::mechanism::{Factorization, Noise, Which};
 use antiphon::optimize::MAX_DENSE_STEPS;
 use antiphon::schema::Schema;
 use antiphon::sensitivity::{self, Bound, Kind, Sensitivity, WorstCase};
@@ -115,55 +115,38 @@ impl SensitivityCommand {
         let steps = mechanism.schema().steps();
         let schema =
             if self.schema.any() { self.schema.schema(Some(steps))? } else { mechanism.schema().clone() };
-        let noising = match mechanism.noise() {
-            Noise::Dense(noising) => noising,
+        let found = mechanism.worst_case(&schema)?;
+        let methods = match mechanism.noise() {
+            _ if !self.all_methods => None,
             Noise::Structured(structured) => {
-                let factorization = structured.factorization(steps)?;
-                let found = worst_case_of(&factorization, &schema)?;
-                return Ok((found, self.methods_of(&factorization, &schema)?, schema));
+                Some(self.methods_of(&structured.factorization(steps)?, &schema)?)
             }
-            Noise::Implicit { .. } => {
-                return Err(Error::Unsupported(
-                    "an implicit mechanism has no matrix; `antiphon verify` derives its sensitivity".into(),
-                )
-                .into());
+            Noise::Dense(noising) => {
+                // The methods of the paper work on the computed C and know nothing of its error.
+                let residual = noising.inverse()?.residual;
+                if residual > 1e-8 {
+                    return Err(Error::Unsupported(format!(
+                        "--all-methods needs a noising matrix that can be inverted accurately, but ‖C·C⁻¹ − I‖ may be {residual:.1e}"
+                    ))
+                    .into());
+                }
+                Some(sensitivity::all_methods(&mechanism.matrix(Which::X)?, &schema)?)
             }
-        };
-        let whole = noising.sensitivity(&schema)?;
-        let found = WorstCase { sensitivity: whole.sensitivity, pattern: whole.worst_pattern };
-        // The methods of the paper work on the computed C and know nothing of its error.
-        if self.all_methods && whole.residual > 1e-8 {
-            return Err(Error::Unsupported(format!(
-                "--all-methods needs a noising matrix that can be inverted accurately, but ‖C·C⁻¹ − I‖ may be {:.1e}",
-                whole.residual
-            ))
-            .into());
-        }
-        let methods = if self.all_methods {
-            Some(sensitivity::all_methods(&dense::gram(&noising.encoder()?), &schema)?)
-        } else {
-            None
+            Noise::Implicit { .. } => None,
         };
         Ok((found, methods, schema))
     }
 
-    /// The methods of the paper for a mechanism from a formula, if they are asked for.
-    fn methods_of(
-        &self,
-        factorization: &dyn Factorization,
-        schema: &Schema,
-    ) -> antiphon::Result<Option<Vec<Bound>>> {
+    /// The methods of the paper for a mechanism from a formula.
+    fn methods_of(&self, factorization: &dyn Factorization, schema: &Schema) -> antiphon::Result<Vec<Bound>> {
         let steps = factorization.steps();
-        if !self.all_methods {
-            return Ok(None);
-        }
         if steps > MAX_DENSE_STEPS {
             return Err(Error::Unsupported(format!(
                 "--all-methods needs the whole gram matrix, which is too large for {steps} steps (at most {MAX_DENSE_STEPS})"
             )));
         }
         let gram = dense::from_fn(steps, steps, |i, j| factorization.gram(i, j));
-        sensitivity::all_methods(&gram, schema).map(Some)
+        sensitivity::all_methods(&gram, schema)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`PerExample`] is all that training needs to know of a model. [`Network`] is the one implementation: examples go through the
 //! network in chunks of a few, which the threads take one after the other; each thread adds to a sum of its own. The chunks
-//! are the same for any number of threads and the sums are exact (clip.rs), so neither the number of threads nor
+//! are the same for any number of threads and the sums are exact (antiphon::clip), so neither the number of threads nor
 //! what else the machine does changes a bit of the result. No gradients are kept beyond those of a chunk.
 
 use crate::layers::softmax::Outcome;
@@ -78,7 +78,7 @@ pub trait PerExample: Sync {
     /// Σ gᵢ·min(1, clip/‖gᵢ‖) over the examples of a batch, into `sum`.
     ///
     /// Contributions have a norm of at most `clip`, whatever the parameters and the data are, and `sum` is exactly their sum:
-    /// every rounding is within a contribution (clip.rs). It is `f64` for that reason; round it after the noise is in.
+    /// every rounding is within a contribution (antiphon::clip). It is `f64` for that reason; round it after the noise is in.
     fn clipped_sum(&self, parameters: &[f32], batch: Batch<'_>, clip: f64, sum: &mut [f64])
     -> Result<Totals>;
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
-from .. import Clip, Key, Mechanism, PrivacyError, PrivateRun, Schema, Verified, make
+from .. import Clip, Key, Mechanism, PrivacyError, PrivateRun, Schema, Verified, _antiphon, make
 from .._progress import Progress
 from ._gradients import PerExampleGradients, add_clipped, leading, of_pairs
 from ._order import Batch, Collate, FixedOrderBatches, WithIndices, whole
@@ -27,9 +27,8 @@ from ._refuse import (
     trainable_of,
 )
 
-_MOST_DENSE = 12_000
 #: Mechanisms that are made here, for the order of the run.
-_NAMES = ("identity", "tree-online", "tree-optimal", "fft", "fft-optimal", "single-epoch", "optimal")
+_NAMES = _antiphon.names()
 
 
 def make_private(
@@ -372,9 +371,9 @@ def _mechanism(
                 f"mechanism must be for {order.steps} steps ({order.epochs} epochs of {order.steps_per_epoch}), got one for {inner.steps}: {inner.schema}"
             )
         return inner.kind, found
-    if mechanism == "optimal" and order.steps > _MOST_DENSE:
+    if mechanism == "optimal" and order.steps > _antiphon.MAX_DENSE_STEPS:
         raise ValueError(
-            f"the run must have at most {_MOST_DENSE} steps for the optimal mechanism, got {order.steps}: take a larger batch_size, fewer "
+            f"the run must have at most {_antiphon.MAX_DENSE_STEPS} steps for the optimal mechanism, got {order.steps}: take a larger batch_size, fewer "
             'epochs, or mechanism="tree-online", whose noise needs few rows of memory for any number of steps'
         )
     momentum = 0.0

@@ -157,7 +157,7 @@ fn a_batch_is_its_examples_one_by_one() {
         let mut parts: Vec<Vec<f32>> = Vec::new();
         for (i, size) in sizes.iter().enumerate() {
             // Some are clipped and some are not.
-            let scale = |e: usize| if e % 2 == 0 { 1.0 } else { 1e-4 };
+            let scale = |e: usize| if e.is_multiple_of(2) { 1.0 } else { 1e-4 };
             let numbers = normals(100 * seed + i as u64, size * examples);
             parts.push(numbers.iter().enumerate().map(|(j, x)| (x * scale(j / size)) as f32).collect());
         }

@@ -10,7 +10,6 @@ use crate::accounting::calibrate::Run;
 use crate::error::{Error, Result};
 use crate::mechanism::{Family, Noise, Structured};
 use crate::noise::key_file::{self, Record};
-use crate::noise::stddev::check_clip_norm;
 use crate::noise::{Key, Origin, Prepared, Rows, Stddev};
 use crate::text::counted;
 use crate::verify::Verified;
@@ -177,7 +176,7 @@ impl PrivateRun {
         prepared: &Prepared,
         key: Key,
     ) -> Result<PrivateRun> {
-        check_clip_norm(settings.clip_norm)?;
+        settings.validate()?;
         let ranges = settings.coordinates()?;
         let memory = settings.memory / ranges.len().max(1);
         let rows =
