@@ -1,0 +1,192 @@
+"""Exceptions, interrupts, saved states, kills."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch_cases import data_of, model_of, parameters_of, private_of  # noqa: E402
+
+import antiphon  # noqa: E402
+from antiphon import Key, PrivacyError  # noqa: E402
+
+
+def test_an_exception_halfway_leaves_nothing_behind():
+    broken = []
+
+    def loss(output, target):
+        if broken:
+            raise RuntimeError("broken")
+        return nn.functional.cross_entropy(output, target)
+
+    model, other = model_of(), model_of()
+    private, straight = private_of(model, loss_fn=loss), private_of(other)
+    for step, (batch, same) in enumerate(zip(private.loader, straight.loader)):
+        if step == 3:
+            broken.append(True)
+            with pytest.raises(RuntimeError, match="broken"):
+                private.step(batch)
+            broken.clear()
+        private.step(batch)
+        straight.step(same)
+    assert torch.equal(parameters_of(model), parameters_of(other))
+
+
+def test_what_fails_in_the_optimizer_or_between_parts_is_not_in_the_next_sum(monkeypatch):
+    private = private_of()
+    x, y = data_of().tensors
+    batches = [private.order.batch(step) for step in range(3)]
+    monkeypatch.setattr(private.optimizer, "step", lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        private.step((x[batches[0]], y[batches[0]]), indices=batches[0])
+    assert private._total.abs().max() == 0 and private._indices == [] and private.run.step == 1
+    # A part, then one that fails: both are forgotten.
+    private.accumulate((x[batches[1][:2]], y[batches[1][:2]]), indices=batches[1][:2])
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        private.accumulate((x[batches[1][2:]], y[batches[1][2:]] + 100), indices=batches[1][2:])
+    assert private._total.abs().max() == 0 and private._indices == []
+    with pytest.raises(ValueError, match="batch must be given, or accumulate"):
+        private.step()
+    # The same example in two parts.
+    for _ in range(2):
+        private.accumulate((x[:1], y[:1]), indices=[batches[1][0]])
+    with pytest.raises(PrivacyError, match="twice"):
+        private.step()
+    assert private.run.step == 1 and private._indices == []
+
+
+def test_an_interrupt_between_noise_and_update_stops_nothing():
+    """As Ctrl-C: raised when the noise is drawn, or before."""
+    private = private_of()
+
+    class Interrupted:
+        def __init__(self, run, when):
+            self.run, self.when = run, when
+
+        def __getattr__(self, name):
+            return getattr(self.run, name)
+
+        def privatize(self, total):
+            if self.when == "after":
+                self.run.privatize(total)
+            raise KeyboardInterrupt
+
+    for when in ["before", "after"]:
+        real = private.run
+        private.run = Interrupted(real, when)
+        with pytest.raises(KeyboardInterrupt):
+            private.step(next(iter(private.loader)))
+        private.run = real
+        assert private.order.position == private.run.step
+        private.state_dict()
+    for batch in private.loader:
+        private.step(batch)
+    assert private.run.step == private.run.steps
+
+
+def with_dropout():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.3), nn.Tanh(), nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_resumed_ends_the_same(tmp_path, num_workers):
+    def training():
+        model = with_dropout()
+        optimizer = torch.optim.Adam(model.parameters())
+        return model, private_of(model, optimizer, key=Key.from_seed(4), num_workers=num_workers)
+
+    model, private = training()
+    for batch in private.loader:
+        private.step(batch)
+    expected = parameters_of(model)
+    model, private = training()
+    for batch in private.loader:
+        private.step(batch)
+        if private.run.step == 7:
+            break
+    private.save(tmp_path / "state")
+    torch.randn(100)  # the world goes on
+    model, private = training()
+    private.load(tmp_path / "state")
+    assert len(private.loader) == 11
+    for batch in private.loader:
+        private.step(batch)
+    assert torch.equal(parameters_of(model), expected)
+
+
+def test_a_state_of_another_run_is_refused(tmp_path):
+    private = private_of()
+    private.step(next(iter(private.loader)))
+    state = private.state_dict()
+    for changed, error, message in [
+        (dict(mechanism="tree-online"), PrivacyError, "mechanism was"),
+        (dict(key=Key.from_seed(2)), PrivacyError, "key_fingerprint was"),
+        (dict(max_grad_norm=0.4), PrivacyError, "clip_norm was"),
+        (dict(model=nn.Sequential(nn.Linear(6, 3))), PrivacyError, "layout was"),
+        (dict(shuffle_seed=1), ValueError, "seed was 0 and is 1"),
+        (dict(physical_batch_size=2), ValueError, "physical_batch_size"),
+    ]:
+        other = private_of(**changed)
+        with pytest.raises(error, match=message):
+            other.load_state_dict(state)
+        assert other.order.position == 0
+    for wrong in [{}, {"model": 1}, None]:
+        with pytest.raises(ValueError, match="state must be what state_dict"):
+            private_of().load_state_dict(wrong)
+
+
+def test_an_old_state_is_refused_after_a_later_one_was_saved(tmp_path):
+    key = tmp_path / "run.key"
+    private = private_of(key=key)
+    for batch in private.loader:
+        private.save(tmp_path / f"state{private.run.step}")
+        private.step(batch)
+    again = private_of(key=key)
+    with pytest.raises(PrivacyError, match="a later one, after 17 steps, was kept"):
+        again.load(tmp_path / "state0")
+    assert again.order.position == 0
+    again.load(tmp_path / "state17")
+    assert again.run.step == 17
+    private_of(key=key).load(tmp_path / "state3", repeat_noise=True)
+
+
+def test_kills(tmp_path):
+    """kill -9 at random moments; what is started again ends with the same parameters, and with one line per step in its log."""
+    script = Path(__file__).with_name("killed.py")
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    # The same key for both: a seed would do, but a run on disk has a key file.
+    antiphon.Key.fresh(whole / "run.key")
+    killed = tmp_path / "killed"
+    shutil.copytree(whole, killed)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    expected = subprocess.run([sys.executable, script, whole], check=True, capture_output=True, text=True, env=environment).stdout.split()[-1]
+    kills, wanted, rng = 0, int(os.environ.get("ANTIPHON_KILLS", "3")), random.Random(11)
+    while True:
+        child = subprocess.Popen([sys.executable, script, killed], stdout=subprocess.PIPE, text=True, env=environment)
+        assert child.stdout is not None
+        begun = child.stdout.readline()
+        if kills < wanted:
+            time.sleep(rng.uniform(0.0, 0.25 if wanted < 5 else 0.12))
+            os.kill(child.pid, signal.SIGKILL)
+            kills += child.wait() == -signal.SIGKILL
+            child.stdout.close()
+            assert begun != "begun 120\n", "killed too late to show anything"
+            continue
+        found = child.communicate()[0].split()
+        assert child.returncode == 0 and found[-1] == expected
+        break
+    assert kills == wanted
+    steps = [json.loads(line)["step"] for line in (killed / "log").read_text().splitlines()]
+    assert steps == list(range(120))
