@@ -165,12 +165,12 @@ fn certificate(
     if !(1e-6..=1.0).contains(&gap) {
         return Err(Error::argument("gap", "in [1e-6, 1]", gap));
     }
-    if matches!(schema, Schema::MinSeparation { .. }) {
-        return Err(Error::Unsupported(
-            "no mechanism file can be made for minimum separation: it contains a certificate of the optimum, which exists \
-             for fixed epoch order and for listed patterns only"
-                .into(),
-        )
+    if !schema.is_listed() {
+        return Err(Error::Unsupported(format!(
+            "no mechanism file can be made for {}: it contains a certificate of the optimum, which exists \
+             for fixed epoch order and for listed patterns only",
+            schema.name()
+        ))
         .with(Hint::Evaluate));
     }
     optimize::certificate(schema, workload, gap, observer)

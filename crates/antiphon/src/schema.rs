@@ -40,6 +40,13 @@ pub enum Schema {
         /// k
         max_participations: usize,
     },
+    /// Epochs with a new order in each: one example takes part at most once in every epoch, in any of its steps.
+    Reshuffled {
+        /// k
+        epochs: usize,
+        /// b
+        steps_per_epoch: usize,
+    },
     /// An explicit list of patterns; they may overlap.
     Patterns {
         /// n
@@ -89,6 +96,14 @@ impl Schema {
         Ok(Schema::FixedOrder { steps, steps_per_epoch, max_participations })
     }
 
+    /// `epochs` passes over the data, each of `steps_per_epoch` steps and in an order of its own. With one epoch or with one
+    /// step per epoch this is what [`Schema::epochs`] is.
+    pub fn reshuffled(epochs: usize, steps_per_epoch: usize) -> Result<Self> {
+        check("epochs", epochs, 1, MAX_STEPS)?;
+        check("steps_per_epoch", steps_per_epoch, 1, MAX_STEPS / epochs)?;
+        Ok(Schema::Reshuffled { epochs, steps_per_epoch })
+    }
+
     /// At least `min_separation` steps between two participations, at most `max_participations` of them.
     pub fn min_separation(steps: usize, min_separation: usize, max_participations: usize) -> Result<Self> {
         check("steps", steps, 1, MAX_STEPS)?;
@@ -133,6 +148,7 @@ impl Schema {
             Schema::MinSeparation { steps, min_separation, max_participations } => {
                 Self::min_separation(steps, min_separation, max_participations)
             }
+            Schema::Reshuffled { epochs, steps_per_epoch } => Self::reshuffled(epochs, steps_per_epoch),
             Schema::Patterns { steps, patterns } => Self::patterns(steps, patterns),
         }
     }
@@ -143,6 +159,7 @@ impl Schema {
             Schema::FixedOrder { steps, .. }
             | Schema::MinSeparation { steps, .. }
             | Schema::Patterns { steps, .. } => *steps,
+            Schema::Reshuffled { epochs, steps_per_epoch } => epochs * steps_per_epoch,
         }
     }
 
@@ -151,6 +168,7 @@ impl Schema {
         match self {
             Schema::FixedOrder { max_participations, .. }
             | Schema::MinSeparation { max_participations, .. } => *max_participations,
+            Schema::Reshuffled { epochs, .. } => *epochs,
             Schema::Patterns { patterns, .. } => patterns.iter().map(Vec::len).max().unwrap_or(0),
         }
     }
@@ -167,7 +185,17 @@ impl Schema {
         }
     }
 
-    /// All maximal patterns, or `None` for minimum separation, which has exponentially many.
+    /// Whether [`Schema::listed`] lists the patterns: not under minimum separation and for reshuffled epochs, which have
+    /// exponentially many (but for one epoch, or one step per epoch).
+    pub fn is_listed(&self) -> bool {
+        match self {
+            Schema::FixedOrder { .. } | Schema::Patterns { .. } => true,
+            Schema::MinSeparation { .. } => false,
+            Schema::Reshuffled { epochs, steps_per_epoch } => *epochs == 1 || *steps_per_epoch == 1,
+        }
+    }
+
+    /// All maximal patterns, or `None` where there are too many ([`Schema::is_listed`]).
     pub fn listed(&self) -> Option<Vec<Vec<usize>>> {
         match self {
             Schema::FixedOrder { steps, steps_per_epoch: b, max_participations: k } => {
@@ -180,6 +208,9 @@ impl Schema {
                 Some(patterns)
             }
             Schema::MinSeparation { .. } => None,
+            Schema::Reshuffled { epochs: 1, steps_per_epoch: n } => Some((0..*n).map(|i| vec![i]).collect()),
+            Schema::Reshuffled { epochs: n, steps_per_epoch: 1 } => Some(vec![(0..*n).collect()]),
+            Schema::Reshuffled { .. } => None,
             Schema::Patterns { patterns, .. } => Some(patterns.clone()),
         }
     }
@@ -195,6 +226,16 @@ impl Schema {
         let mut seen = vec![0u32; self.steps()];
         patterns.iter().flatten().for_each(|i| seen[*i] += 1);
         seen.iter().all(|count| *count == 1)
+    }
+
+    /// The kind of schema in words, for people.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Schema::FixedOrder { .. } => "fixed epoch order",
+            Schema::MinSeparation { .. } => "minimum separation",
+            Schema::Reshuffled { .. } => "epochs with a new order in each",
+            Schema::Patterns { .. } => "a list of patterns",
+        }
     }
 
     /// The schema in words, for people.
@@ -227,6 +268,12 @@ impl Schema {
                 of(steps),
                 of(min_separation),
                 counted(*max_participations, "participation")
+            ),
+            Schema::Reshuffled { epochs, steps_per_epoch } => format!(
+                "{} of {} ({}), a new order in every epoch",
+                counted(*epochs, "epoch"),
+                of(steps_per_epoch),
+                of(&self.steps())
             ),
             Schema::Patterns { steps, patterns } => {
                 let listed = counted(patterns.len(), "participation pattern");
@@ -280,6 +327,28 @@ mod tests {
     }
 
     #[test]
+    fn reshuffled_epochs_are_listed_where_the_order_cannot_matter() {
+        let schema = Schema::reshuffled(3, 2).unwrap();
+        assert_eq!((schema.steps(), schema.max_participations()), (6, 3));
+        assert_eq!((schema.listed(), schema.residues(), schema.is_partition()), (None, None, false));
+        for (epochs, b, same) in
+            [(1, 4, Schema::single(4)), (4, 1, Schema::every_step(4)), (1, 1, Schema::single(1))]
+        {
+            let schema = Schema::reshuffled(epochs, b).unwrap();
+            assert_eq!(schema.listed(), same.unwrap().listed());
+            assert_eq!((schema.is_partition(), schema.residues()), (true, None));
+        }
+        let all = [schema, Schema::epochs(2, 2).unwrap(), Schema::min_separation(4, 2, 2).unwrap()];
+        assert!(all.iter().all(|schema| schema.is_listed() == schema.listed().is_some()));
+        let text = r#"{"kind":"reshuffled","epochs":3,"steps_per_epoch":2}"#;
+        assert_eq!(serde_json::to_string(&all[0]).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Schema>(text).unwrap().validate().unwrap(), all[0]);
+        let text = r#"{"kind":"reshuffled","epochs":3,"steps_per_epoch":0}"#;
+        let error = serde_json::from_str::<Schema>(text).unwrap().validate().unwrap_err();
+        assert_eq!(error.to_string(), "steps_per_epoch must be in 1..=89478485, got 0");
+    }
+
+    #[test]
     fn counts_agree_with_their_nouns() {
         let described = |schema: Result<Schema>| schema.unwrap().describe();
         assert_eq!(described(Schema::single(1)), "1 step, each example at most once");
@@ -294,6 +363,14 @@ mod tests {
         assert_eq!(
             described(Schema::min_separation(3, 1, 2)),
             "3 steps, an example returns after 1 step at the earliest, at most 2 participations"
+        );
+        assert_eq!(
+            described(Schema::reshuffled(20, 100)),
+            "20 epochs of 100 steps (2000 steps), a new order in every epoch"
+        );
+        assert_eq!(
+            described(Schema::reshuffled(1, 1)),
+            "1 epoch of 1 step (1 step), a new order in every epoch"
         );
         assert_eq!(
             described(Schema::patterns(1, vec![vec![0]])),
@@ -315,6 +392,12 @@ mod tests {
             message(Schema::patterns(3, vec![vec![2, 1]])),
             "pattern 0 must be strictly increasing, got 2 before 1"
         );
+        assert_eq!(message(Schema::reshuffled(0, 4)), "epochs must be in 1..=268435456, got 0");
+        assert_eq!(
+            message(Schema::reshuffled(2, 1 << 28)),
+            "steps_per_epoch must be in 1..=134217728, got 268435456"
+        );
         assert!(Schema::epochs(usize::MAX, usize::MAX).is_err());
+        assert!(Schema::reshuffled(usize::MAX, usize::MAX).is_err());
     }
 }

@@ -91,9 +91,8 @@ fn square_over(a: f64, certificate: &Certificate) -> f64 {
 
 /// All factors side by side: the n×(Σ k_π) matrix L with U = LLᵀ. For disjoint patterns it is square.
 fn factor(schema: &Schema, certificate: &Certificate) -> Result<Matrix> {
-    let patterns = schema
-        .listed()
-        .ok_or_else(|| Error::Unsupported("a minimum-separation schema has no certificate".into()))?;
+    let patterns =
+        schema.listed().ok_or_else(|| Error::Unsupported(format!("{} has no certificate", schema.name())))?;
     let columns = patterns.iter().map(Vec::len).sum();
     // A small file can name a large matrix.
     if schema.steps() as u128 * columns as u128 > MAX_ENTRIES {

@@ -39,9 +39,11 @@ pub fn certificate_len(schema: &Schema) -> Result<u128> {
             Ok(long as u128 * triangle(*k) + short as u128 * triangle(k - 1))
         }
         Schema::Patterns { patterns, .. } => Ok(patterns.iter().map(|p| triangle(p.len())).sum()),
-        Schema::MinSeparation { .. } => {
-            let reason = "a minimum-separation schema has no certificate, and no mechanism file";
-            Err(Error::Unsupported(reason.into()))
+        Schema::Reshuffled { epochs: 1, steps_per_epoch: n } => Ok(*n as u128),
+        Schema::Reshuffled { epochs: n, steps_per_epoch: 1 } => Ok(triangle(*n)),
+        Schema::MinSeparation { .. } | Schema::Reshuffled { .. } => {
+            let reason = format!("{} has no certificate, and no mechanism file", schema.name());
+            Err(Error::Unsupported(reason))
         }
     }
 }

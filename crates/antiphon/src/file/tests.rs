@@ -227,7 +227,7 @@ fn lies_about_sizes_are_refused_before_anything_is_allocated() {
         let message = reason(&forge_metadata(&bytes, "schema", schema));
         assert_eq!(message, "the patterns must be a cover of all steps, got none with step 3");
         let schema = r#"{"kind":"min-separation","steps":6,"min_separation":2,"max_participations":3}"#;
-        assert!(reason(&forge_metadata(&bytes, "schema", schema)).contains("minimum-separation"));
+        assert!(reason(&forge_metadata(&bytes, "schema", schema)).contains("minimum separation"));
     }
 }
 

@@ -147,7 +147,7 @@ impl Certificate {
     pub fn check(&self, schema: &Schema) -> Result<()> {
         let patterns = schema
             .listed()
-            .ok_or_else(|| Error::Unsupported("a minimum-separation schema has no certificate".into()))?;
+            .ok_or_else(|| Error::Unsupported(format!("{} has no certificate", schema.name())))?;
         if patterns.len() != self.factors.len() {
             let allowed = format!("{} factors, one per pattern", patterns.len());
             return Err(Error::argument("the certificate", allowed, self.factors.len()));

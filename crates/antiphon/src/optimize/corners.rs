@@ -102,11 +102,11 @@ pub(super) fn covering_patterns(workload: &Workload, schema: &Schema) -> Result<
         return Err(Error::argument("steps", allowed, n));
     }
     let patterns = schema.listed().ok_or_else(|| {
-        Error::Unsupported(
-            "the constraint variants need a list of patterns, which minimum separation does not have; \
-             use a fixed order or an explicit list"
-                .into(),
-        )
+        Error::Unsupported(format!(
+            "the constraint variants need a list of patterns, and there are too many of them for {}; \
+             use a fixed order or an explicit list",
+            schema.name()
+        ))
     })?;
     let missing = (0..n).find(|i| patterns.iter().all(|pattern| !pattern.contains(i)));
     match missing {

@@ -152,7 +152,7 @@ pub fn certificate(
 ) -> Result<(Certificate, f64)> {
     let n = schema.steps();
     let implicit = workload.steps() == n && resolvent::Resolvent::new(schema, workload).is_some();
-    if n > MAX_DENSE_STEPS && !implicit && !matches!(schema, Schema::MinSeparation { .. }) {
+    if n > MAX_DENSE_STEPS && !implicit && schema.is_listed() {
         return Err(Error::Unsupported(format!(
             "{n} steps are too many for a certificate of this kind (at most {MAX_DENSE_STEPS}): longer runs need fixed \
              epoch order and a prefix-sum, momentum or learning-rate workload"
@@ -188,9 +188,10 @@ fn check(schema: &Schema, workload: &Workload, params: &Params) -> Result<()> {
         .with(Hint::Implicit));
     }
     let Some(patterns) = schema.listed() else {
-        return Err(Error::Unsupported(
-            "optimizing for minimum separation is not possible: it has exponentially many participation patterns".into(),
-        )
+        return Err(Error::Unsupported(format!(
+            "optimizing for {} is not possible: there are exponentially many participation patterns",
+            schema.name()
+        ))
         .with(Hint::ListedSchema));
     };
     let mut covered = vec![false; n];

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | fixed order | its first step |
 //! | minimum separation | its last step, and how often it took part |
+//! | reshuffled epochs | its last step |
 //! | patterns | the patterns that hold all its steps: the number of a set, since many units share one |
 //!
 //! So a step takes time in proportion to its batch, and the guard memory in proportion to the units.
@@ -45,6 +46,11 @@ pub enum Memory {
         /// One per unit.
         count: Vec<u32>,
     },
+    /// The last step of every unit, plus one; zero before its first.
+    Reshuffled {
+        /// One per unit.
+        last: Vec<u32>,
+    },
     /// The patterns that every unit can still follow.
     Patterns {
         /// Sets of patterns, each in rising order.
@@ -61,7 +67,7 @@ impl Memory {
     fn units(&self) -> usize {
         match self {
             Memory::FixedOrder { first } => first.len(),
-            Memory::MinSeparation { last, .. } => last.len(),
+            Memory::MinSeparation { last, .. } | Memory::Reshuffled { last } => last.len(),
             Memory::Patterns { of_unit, .. } => of_unit.len(),
         }
     }
@@ -70,7 +76,7 @@ impl Memory {
     fn grow(&mut self, units: usize) {
         let grow = |marks: &mut Vec<u32>| marks.resize(marks.len().max(units), 0);
         match self {
-            Memory::FixedOrder { first } => grow(first),
+            Memory::FixedOrder { first: marks } | Memory::Reshuffled { last: marks } => grow(marks),
             Memory::MinSeparation { last, count } => {
                 grow(last);
                 grow(count);
@@ -92,6 +98,7 @@ impl Guard {
         let memory = match schema {
             Schema::FixedOrder { .. } => Memory::FixedOrder { first: none() },
             Schema::MinSeparation { .. } => Memory::MinSeparation { last: none(), count: none() },
+            Schema::Reshuffled { .. } => Memory::Reshuffled { last: none() },
             Schema::Patterns { steps, patterns } => {
                 of_step = vec![Vec::new(); *steps];
                 for (i, pattern) in patterns.iter().enumerate() {
@@ -151,6 +158,7 @@ impl Guard {
             let allowed = match &self.memory {
                 Memory::FixedOrder { first } => self.fixed_order(first[*unit], step),
                 Memory::MinSeparation { last, count } => self.separated(last[*unit], count[*unit], step),
+                Memory::Reshuffled { last } => self.once_in_an_epoch(last[*unit], step),
                 Memory::Patterns { of_unit, .. } => {
                     let before = of_unit[*unit];
                     *after.entry(before).or_insert_with(|| {
@@ -170,7 +178,9 @@ impl Guard {
     pub fn commit(&mut self, Changes(changes): Changes) {
         for (unit, mark) in changes {
             match &mut self.memory {
-                Memory::FixedOrder { first } => first[unit] = mark,
+                Memory::FixedOrder { first: marks } | Memory::Reshuffled { last: marks } => {
+                    marks[unit] = mark
+                }
                 Memory::MinSeparation { last, count } => {
                     last[unit] = mark;
                     count[unit] += 1;
@@ -227,6 +237,16 @@ impl Guard {
         (rested && (count as usize) < k).then_some(step as u32 + 1)
     }
 
+    /// The mark of a unit after a step of reshuffled epochs, if it may take part.
+    fn once_in_an_epoch(&self, last: u32, step: usize) -> Option<u32> {
+        let Schema::Reshuffled { steps_per_epoch: b, .. } = self.schema else {
+            return None;
+        };
+        // In an epoch before the last one it may have taken part too: nobody remembers that.
+        let later = last == 0 || step / b > (last as usize - 1) / b;
+        later.then_some(step as u32 + 1)
+    }
+
     fn refusal(&self, step: usize, unit: usize) -> Error {
         let name = self.unit.name();
         let why = match (&self.memory, &self.schema) {
@@ -251,6 +271,16 @@ impl Guard {
                 counted(*min_separation, "step"),
                 counted(*max_participations, "participation")
             ),
+            (Memory::Reshuffled { last }, Schema::Reshuffled { steps_per_epoch: b, .. }) => {
+                let (last, epoch) = (last[unit].saturating_sub(1) as usize, step / b);
+                format!(
+                    "step {step} is in epoch {epoch} (steps {}..={}, epochs and steps counted from 0), the {name} took part in \
+                     step {last} of epoch {}, and it may take part once in every epoch",
+                    epoch * b,
+                    epoch * b + b - 1,
+                    last / b
+                )
+            }
             _ => "no pattern of the list has all its steps".into(),
         };
         Error::Privacy(format!(
@@ -266,6 +296,7 @@ impl Guard {
         };
         let fits = match (&self.memory, memory) {
             (Memory::FixedOrder { .. }, Memory::FixedOrder { first }) => marks(first, steps),
+            (Memory::Reshuffled { .. }, Memory::Reshuffled { last }) => marks(last, steps),
             (Memory::MinSeparation { .. }, Memory::MinSeparation { last, count }) => {
                 marks(last, steps)
                     && marks(count, self.schema.max_participations())

@@ -24,6 +24,7 @@
 //! | `chains` | the dynamic programme that it uses |
 //! | `search` | a search for bad patterns under minimum separation |
 //! | `progressions` | where it begins: arithmetic progressions |
+//! | `reshuffled` | a new order in every epoch, where the patterns cannot be listed either |
 //! | `climb` | how it goes on: from a pattern to a worse one |
 
 pub mod bounds;
@@ -36,6 +37,7 @@ mod largest;
 mod min_sep;
 mod mixing;
 mod progressions;
+mod reshuffled;
 mod search;
 mod source;
 #[cfg(test)]
@@ -237,7 +239,13 @@ pub fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
     let source = Source::gram(x, schema)?;
     let squared = match schema.listed() {
         Some(patterns) => bounds::listed_methods(&source, &patterns)?,
-        None => min_sep::all_methods(&source.full_gram(schema.steps()), schema)?,
+        None => {
+            let x = source.full_gram(schema.steps());
+            match schema {
+                Schema::Reshuffled { .. } => reshuffled::all_methods(&x, schema),
+                _ => min_sep::all_methods(&x, schema)?,
+            }
+        }
     };
     let root = |bound: Bound| {
         let away = if bound.kind == Kind::LowerBound { -f64::EPSILON } else { f64::EPSILON };

@@ -1,7 +1,7 @@
 //! Where the blocks X_π come from: a gram matrix that was given, an encoder's columns, or a formula.
 
 use super::exact::PatternBounds;
-use super::min_sep;
+use super::{min_sep, reshuffled};
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
 use crate::schema::Schema;
@@ -43,10 +43,11 @@ impl<'a> Source<'a> {
         if !(largest.is_finite() && entries.error.is_finite()) {
             return Err(Error::Numerical("the diagonal of a gram matrix is not finite".into()));
         }
-        if schema.listed().is_none() && schema.steps() > LARGEST_FULL {
+        if !schema.is_listed() && schema.steps() > LARGEST_FULL {
             return Err(Error::Unsupported(format!(
-                "under minimum separation the sensitivity needs the whole gram matrix, which is too large for {} \
-                 steps (at most {LARGEST_FULL})",
+                "for {} the sensitivity needs the whole gram matrix, which is too large for {} steps (at most \
+                 {LARGEST_FULL})",
+                schema.name(),
                 schema.steps()
             )));
         }
@@ -137,7 +138,11 @@ impl<'a> Source<'a> {
     /// where that is zero).
     pub(super) fn squared(&self, schema: &Schema) -> (PatternBounds, Vec<usize>) {
         let Some(patterns) = schema.listed() else {
-            let found = min_sep::squared(&self.full_gram(schema.steps()), schema);
+            let x = self.full_gram(schema.steps());
+            let found = match schema {
+                Schema::Reshuffled { .. } => reshuffled::squared(&x, schema),
+                _ => min_sep::squared(&x, schema),
+            };
             let allowance = match &self.given {
                 // The heaviest pattern need not be the longest.
                 Given::Entries(entries) => {

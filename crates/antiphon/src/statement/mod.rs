@@ -112,6 +112,10 @@ fn order(schema: &Schema, unit: Unit) -> String {
             let apart = counted(*min_separation, "step");
             format!("Two participations of one {unit} are at least {apart} apart.")
         }
+        Schema::Reshuffled { steps_per_epoch, .. } => format!(
+            "The order of the data may change between epochs: one {unit} takes part at most once in every epoch of {}.",
+            counted(*steps_per_epoch, "step")
+        ),
         Schema::Patterns { .. } => format!(
             "The order of the data is fixed: all steps of one {unit} belong to one of the listed participation patterns."
         ),

@@ -264,13 +264,14 @@ fn triangular_factor(c: &Matrix) -> Result<(Matrix, f64)> {
 
 /// A proved lower bound on the loss of every mechanism for this workload and schema.
 ///
-/// Minimum separation allows all patterns of fixed order with the same separation, so the bound for fixed order is
-/// one for minimum separation too.
+/// Minimum separation allows all patterns of fixed order with the same separation, and reshuffled epochs all those of epochs
+/// in one order, so the bound for fixed order is one for them too.
 pub fn optimum(schema: &Schema, workload: &Workload, gap: f64, observer: Observer<'_>) -> Result<LowerBound> {
     let schema = match schema {
         Schema::MinSeparation { steps, min_separation, max_participations } => {
             &Schema::fixed_order_at_most(*steps, *min_separation, *max_participations)?
         }
+        Schema::Reshuffled { epochs, steps_per_epoch } => &Schema::epochs(*epochs, *steps_per_epoch)?,
         other => other,
     };
     let (certificate, _) = optimize::certificate(schema, workload, gap, observer)?;

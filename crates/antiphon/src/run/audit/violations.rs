@@ -84,6 +84,7 @@ pub(super) fn repeated(step: usize, steps: &[usize]) -> Option<String> {
 enum Rule<'a> {
     FixedOrder { steps: usize, b: usize, k: usize },
     MinSeparation { b: usize, k: usize },
+    Reshuffled { b: usize },
     Patterns { patterns: &'a [Vec<usize>], containing: HashMap<usize, Vec<usize>> },
 }
 
@@ -96,6 +97,7 @@ impl<'a> Rule<'a> {
             Schema::MinSeparation { min_separation, max_participations, .. } => {
                 Rule::MinSeparation { b: *min_separation, k: *max_participations }
             }
+            Schema::Reshuffled { steps_per_epoch, .. } => Rule::Reshuffled { b: *steps_per_epoch },
             Schema::Patterns { patterns, .. } => {
                 let mut containing: HashMap<usize, Vec<usize>> = HashMap::new();
                 for (number, pattern) in patterns.iter().enumerate() {
@@ -111,6 +113,7 @@ impl<'a> Rule<'a> {
         match self {
             Rule::FixedOrder { b, k, .. } => Explanation::Class(Class::of(distinct, *b, *k)),
             Rule::MinSeparation { b, k } => Explanation::Apart(kept(distinct, *b, *k)),
+            Rule::Reshuffled { b } => Explanation::Firsts(firsts(distinct, *b)),
             Rule::Patterns { patterns, containing } => {
                 let best = largest_overlap(distinct, containing);
                 Explanation::Listed(best.map(|number| (number, patterns[number].as_slice())))
@@ -136,6 +139,7 @@ impl<'a> Rule<'a> {
                 class.reason(step, &distinct, *n)
             }
             (Rule::MinSeparation { b, k }, Explanation::Apart(kept)) => too_soon(step, kept, *b, *k),
+            (Rule::Reshuffled { b }, Explanation::Firsts(firsts)) => second_in_epoch(step, firsts, *b),
             (_, Explanation::Listed(Some((number, pattern)))) => outside(*number, pattern),
             _ => "this step is in no participation pattern".into(),
         });
@@ -155,6 +159,8 @@ enum Explanation<'a> {
     Class(Class),
     /// The steps that are far enough apart.
     Apart(Vec<usize>),
+    /// The first step in every epoch.
+    Firsts(Vec<usize>),
     /// A listed pattern and its number; `None` where no pattern has any of the steps.
     Listed(Option<(usize, &'a [usize])>),
 }
@@ -163,7 +169,7 @@ impl Explanation<'_> {
     fn covers(&self, step: usize) -> bool {
         match self {
             Explanation::Class(class) => class.covers(step),
-            Explanation::Apart(kept) => kept.binary_search(&step).is_ok(),
+            Explanation::Apart(kept) | Explanation::Firsts(kept) => kept.binary_search(&step).is_ok(),
             Explanation::Listed(pattern) => {
                 pattern.is_some_and(|(_, pattern)| pattern.binary_search(&step).is_ok())
             }
@@ -252,6 +258,26 @@ fn too_soon(step: usize, kept: &[usize], b: usize, k: usize) -> String {
             counted(step - last, "step")
         ),
         _ => format!("more than {}", counted(k, "participation")),
+    }
+}
+
+/// With a new order in every epoch: the first step of every epoch that has any.
+fn firsts(steps: &[usize], b: usize) -> Vec<usize> {
+    let mut firsts = steps.to_vec();
+    firsts.dedup_by_key(|step| *step / b);
+    firsts
+}
+
+fn second_in_epoch(step: usize, firsts: &[usize], b: usize) -> String {
+    let epoch = step / b;
+    let (from, to) = (epoch * b, epoch * b + b - 1);
+    match firsts.iter().find(|first| **first / b == epoch) {
+        Some(first) => {
+            format!(
+                "at most 1 participation in epoch {epoch} (steps {from} to {to}) is allowed, and this unit took part in step {first}"
+            )
+        }
+        None => "this step is in no participation pattern".into(),
     }
 }
 
