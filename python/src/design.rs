@@ -7,10 +7,12 @@ use crate::errors::{Result, argument, whole};
 use crate::mechanism::Mechanism;
 use crate::schema::Schema;
 use crate::watch::{Watch, optimizing};
+use antiphon::families;
 use antiphon::make as library;
-use antiphon::mechanism::Structured;
+use antiphon::mechanism::Which;
+use antiphon::mechanism::family::{Needs, Run};
 use antiphon::optimize::{Params, Progress};
-use antiphon::plan::{Choice, CompareParams, Comparing, Comparison, Needs, recommend};
+use antiphon::plan::{self, CompareParams, Comparing, Comparison, recommend};
 use antiphon::workload::{self, Cooldown};
 use pyo3::prelude::*;
 
@@ -49,7 +51,7 @@ impl Workload {
 /// What `make` can make.
 #[pyfunction]
 pub fn names() -> Vec<&'static str> {
-    Choice::all().into_iter().map(Choice::name).collect()
+    families::candidates().map(|family| family.name()).collect()
 }
 
 /// The best mechanism for a training run, proven to be within `gap` of the least possible loss.
@@ -84,27 +86,43 @@ pub fn make(
     progress: Option<Py<PyAny>>,
 ) -> Result<Mechanism> {
     let allowed = || format!("one of {}", names().join(", "));
-    let choice = Choice::named(name).map_err(|_| argument("name", allowed(), name))?;
-    let stamps = whole("stamps", stamps)?;
-    if choice == Choice::Optimal && stamps != 1 {
-        return Err(argument("stamps", "1 for the optimum, which is not repeated", stamps));
+    let unknown = |_| argument("name", allowed(), name);
+    let family = families::named(name).map_err(unknown)?;
+    if family.needs() == Needs::Matrix {
+        return Err(argument("name", allowed(), name));
     }
+    let stamps = whole("stamps", stamps)?;
     py.detach(move || {
         let watch = Watch::new(progress);
         let observer = |progress: &Progress| watch.go_on(|| optimizing(progress));
-        let (schema, workload) = (&schema.0, &workload.0);
-        let made = match choice {
-            Choice::Structured(family) => {
-                library::structured(Structured { family, stamps }, schema, workload, gap, &observer)
-            }
-            Choice::SingleEpoch => library::single_epoch(stamps, schema, workload, gap, &observer),
-            Choice::Optimal => {
-                let params = Params { gap, ..Params::default() };
-                antiphon::optimize::optimize(schema, workload, &params, &observer)
-                    .map(|found| found.mechanism)
-            }
-        };
+        let run = Run { stamps, gap, ..Run::new(&schema.0, &workload.0, &observer) };
+        let made = library::make(family, &run);
         Ok(Mechanism::of(watch.finish(made)?))
+    })
+}
+
+/// An encoder that somebody has, evaluated for a run and repeated as often as it fits, or as often as is said.
+#[pyfunction]
+pub fn make_from(
+    py: Python<'_>,
+    encoder: &Bound<'_, PyAny>,
+    schema: Schema,
+    workload: Workload,
+    stamps: Option<i128>,
+    gap: f64,
+    progress: Option<Py<PyAny>>,
+) -> Result<Mechanism> {
+    let matrix = match encoder.cast::<Mechanism>() {
+        Ok(mechanism) => mechanism.get().shared().matrix(Which::C)?,
+        Err(_) => to_matrix(encoder, "encoder")?,
+    };
+    let stamps = stamps.map(|stamps| whole("stamps", stamps)).transpose()?;
+    py.detach(move || {
+        let watch = Watch::new(progress);
+        let observer = |progress: &Progress| watch.go_on(|| optimizing(progress));
+        let run = Run { gap, ..Run::new(&schema.0, &workload.0, &observer) };
+        let made = library::from_encoder(&matrix, stamps, &run);
+        Ok(Mechanism::of(watch.finish(made)?.mechanism))
     })
 }
 
@@ -128,7 +146,7 @@ pub fn compare(
     }
     let memory = memory.map(|memory| whole("memory", memory)).transpose()?.map(|memory| memory as u64);
     let stamps = stamps.map(|stamps| whole("stamps", stamps)).transpose()?;
-    let without = without.iter().map(|name| Choice::named(name)).collect::<antiphon::Result<_>>()?;
+    let without = without.iter().map(|name| families::named(name)).collect::<antiphon::Result<_>>()?;
     let wanted = CompareParams { gap, stamps, without };
     let comparison = py.detach(|| {
         let watch = Watch::new(progress);
@@ -138,7 +156,7 @@ pub fn compare(
     })?;
     let mut json = as_json(&workload, &comparison);
     if let Some(params) = params {
-        let chosen = recommend(&comparison, &Needs { params, memory })?.chosen;
+        let chosen = recommend(&comparison, &plan::Needs { params, memory })?.chosen;
         json["chosen"] = chosen.into();
         json["stream_bytes"] = comparison.candidates[chosen].stream_bytes(params).into();
     }
@@ -148,14 +166,14 @@ pub fn compare(
 fn in_words(comparing: &Comparing<'_>) -> String {
     let (done, all) = comparing.done;
     let detail = comparing.optimizing.map_or(String::new(), |progress| format!(": {}", optimizing(progress)));
-    format!("{} ({} of {all}){detail}", comparing.choice.name(), done + 1)
+    format!("{} ({} of {all}){detail}", comparing.family.name(), done + 1)
 }
 
 fn as_json(workload: &Workload, comparison: &Comparison) -> serde_json::Value {
     let left_out: Vec<serde_json::Value> = comparison
         .left_out
         .iter()
-        .map(|left| serde_json::json!({ "name": left.choice.name(), "reason": left.failure }))
+        .map(|left| serde_json::json!({ "name": left.family.name(), "reason": left.failure }))
         .collect();
     let variances: Vec<&[f64]> =
         comparison.candidates.iter().map(|found| found.variances.as_slice()).collect();

@@ -134,16 +134,16 @@ impl Mechanism {
         self.inner.claims().loss
     }
 
-    /// No mechanism has a smaller loss.
+    /// No mechanism has a smaller loss; None where no bound is known.
     #[getter]
-    fn lower_bound(&self) -> f64 {
+    fn lower_bound(&self) -> Option<f64> {
         self.inner.claims().lower_bound
     }
 
-    /// How far the loss can be above the best possible: loss / lower_bound − 1.
+    /// How far the loss can be above the best possible: loss / lower_bound − 1. None where no bound is known.
     #[getter]
-    fn gap(&self) -> f64 {
-        self.inner.claims().gap()
+    fn gap(&self) -> Option<f64> {
+        self.lower_bound().map(|_| self.inner.claims().gap())
     }
 
     /// √(loss / steps): the error of one iterate.
@@ -183,13 +183,18 @@ impl Mechanism {
     }
 
     fn __repr__(&self) -> String {
+        let distance = match self.gap() {
+            Some(gap) => {
+                format!(", at most {:.3}% above the least possible loss", (100.0 * gap + 0.0005).max(0.001))
+            }
+            None => String::new(),
+        };
         format!(
-            "Mechanism({}, {}; {}; rmse {:.5}, at most {:.3}% above the least possible loss)",
+            "Mechanism({}, {}; {}; rmse {:.5}{distance})",
             self.kind(),
             self.inner.schema().describe(),
             self.workload(),
-            self.rmse(),
-            (100.0 * self.gap() + 0.0005).max(0.001)
+            self.rmse()
         )
     }
 }

@@ -2,10 +2,13 @@
 
 use crate::output::quoted;
 use antiphon::error::{Error, Result};
+use antiphon::families;
+use antiphon::mechanism::Family;
 use antiphon::npy;
 use antiphon::schema::Schema;
 use antiphon::workload::{Cooldown, Workload};
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -146,6 +149,14 @@ pub fn only<T: Display>(flag: &str, others: &[(&str, Option<T>)]) -> Result<()> 
         Some((name, value)) => Err(Error::argument(*name, format!("left out where {flag} is given"), value)),
         None => Ok(()),
     }
+}
+
+/// A family of mechanisms by its name.
+pub fn family_parser() -> impl clap::builder::TypedValueParser<Value = Family> {
+    let value = |family: Family| {
+        PossibleValue::new(family.name()).aliases(family.aliases().iter().copied()).help(family.about())
+    };
+    PossibleValuesParser::new(families::all().map(value)).try_map(|name| families::named(&name))
 }
 
 fn missing(flag: &str, other: &str) -> Error {

@@ -4,7 +4,9 @@ use crate::args::{SchemaArgs, WorkloadArgs, whole};
 use crate::output::{answer, figure, print_json};
 use crate::progress::Watch;
 use crate::table::table_without;
-use antiphon::plan::{Candidate, Choice, CompareParams, Comparison, LeftOut, compare};
+use antiphon::families;
+use antiphon::mechanism::Family;
+use antiphon::plan::{Candidate, CompareParams, Comparison, LeftOut, compare};
 use antiphon::schema::Schema;
 use antiphon::sensitivity::Kind;
 use antiphon::text::counted;
@@ -64,10 +66,10 @@ pub struct RunArgs {
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        value_parser = Choice::named,
+        value_parser = families::named,
         help_heading = "Comparison"
     )]
-    pub without: Vec<Choice>,
+    pub without: Vec<Family>,
     /// Relative accuracy of the optima: their proven distance to the best possible
     #[arg(
         long,
@@ -119,7 +121,7 @@ pub fn as_json(
     comparison: &Comparison,
     start: Instant,
 ) -> serde_json::Value {
-    let left_out = |left: &LeftOut| serde_json::json!({ "name": left.choice.name(), "reason": reason(left) });
+    let left_out = |left: &LeftOut| serde_json::json!({ "name": left.family.name(), "reason": reason(left) });
     serde_json::json!({
         "steps": schema.steps(),
         "schema": schema,
@@ -136,7 +138,7 @@ pub fn print(schema: &Schema, workload: &Workload, comparison: &Comparison, para
     say!("{}; {}", schema.describe(), workload.describe());
     match comparison.lower_bound {
         Some(bound) => say!("No mechanism has a loss below {} (numerically certified).", figure(bound)),
-        None if comparison.left_out.iter().any(|left| left.choice == Choice::Optimal) => {
+        None if comparison.left_out.iter().any(|left| left.family == families::OPTIMAL) => {
             say!("No lower bound on the loss was computed.");
         }
         None => say!("No lower bound on the loss is known for this participation schema."),
@@ -158,7 +160,7 @@ pub fn print(schema: &Schema, workload: &Workload, comparison: &Comparison, para
     // On a narrow terminal first go: spectral, flops, time, max variance, sensitivity, loss.
     table_without(&header.map(String::from), &rows.collect::<Vec<_>>(), &[5, 8, 9, 6, 4, 1]);
     for left in &comparison.left_out {
-        say!("Not compared: {}, {}.", left.choice.name(), reason(left));
+        say!("Not compared: {}, {}.", left.family, reason(left));
     }
     say!("");
 }

@@ -1,13 +1,18 @@
 //! `antiphon make`.
 
-use crate::args::{SchemaArgs, WorkloadArgs, whole};
+use crate::args::{SchemaArgs, WorkloadArgs, family_parser, whole};
 use crate::keep::Keep;
 use crate::output::{answer, figures_json, print_figures, print_json};
 use crate::progress::Watch;
-use antiphon::error::Error;
-use antiphon::make;
-use antiphon::mechanism::{Family, Structured};
-use clap::{Args, ValueEnum};
+use crate::verify::is_numpy;
+use antiphon::error::{Error, Result};
+use antiphon::linalg::dense::Matrix;
+use antiphon::make::{self, Made};
+use antiphon::mechanism::family::{Needs, Run};
+use antiphon::mechanism::{Family, Noise, Which, stamp};
+use antiphon::{file, npy};
+use clap::Args;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -22,24 +27,35 @@ use std::time::Instant;
 /// takes part less often within one part, which lowers the sensitivity, but noise is not correlated
 /// across parts. `antiphon compare` finds the best number of stamps.
 ///
-/// The participation schema is fixed epoch order or --patterns; there are no files for
-/// --min-separation.
+/// `make from FILE` takes the encoder of a file, a mechanism or a matrix C as .npy, whatever it was
+/// made for, and evaluates it for this run, with its optimal decoder. With S stamps it is repeated S
+/// times; without --stamps, as often as it fits into the run.
+///
+/// Every file says how far from the best possible the mechanism is, at most, as far as that is known.
+/// Under --min-separation and --reshuffled the bound comes from the fixed epoch order, whose patterns
+/// are among theirs; the sensitivity is exact or an upper bound, and the output says which.
 ///
 /// Examples:
 ///   antiphon make tree-online --stamps 20 --epochs 20 --steps-per-epoch 100
 ///   antiphon make fft-optimal --epochs 4 --steps-per-epoch 512 --output m.safetensors
 ///   antiphon make single-epoch --epochs 4 --steps-per-epoch 512
+///   antiphon make tree-online --steps 2052 --min-separation 342 --max-participations 6
+///   antiphon make single-epoch --stamps 20 --epochs 20 --steps-per-epoch 100 --reshuffled
+///   antiphon make from C.npy --stamps 2 --epochs 20 --steps-per-epoch 100
 ///
 /// Exit status 1: the gap was not reached.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Make {
     /// Which mechanism
-    #[arg(value_enum, value_name = "FAMILY")]
-    family: Families,
-    /// Number of stamps: equal parts of the run, for each of which the mechanism is repeated
-    #[arg(long, default_value_t = 1, value_name = "S", value_parser = whole, allow_negative_numbers = true)]
-    stamps: usize,
+    #[arg(value_name = "FAMILY", value_parser = family_parser())]
+    family: Family,
+    /// For `from`: a mechanism file, or an encoder C as .npy or .npz
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Number of stamps: equal parts of the run, for each of which the mechanism is repeated (default: 1; for `from` as many as fit)
+    #[arg(long, value_name = "S", value_parser = whole, allow_negative_numbers = true)]
+    stamps: Option<usize>,
     #[command(flatten)]
     schema: SchemaArgs,
     #[command(flatten)]
@@ -57,76 +73,71 @@ pub struct Make {
     keep: Keep,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Families {
-    /// Independent noise in every step: DP-SGD without amplification by sampling
-    Identity,
-    /// Binary tree with Honaker's estimator from below, as in DP-FTRL: log n rows of memory
-    TreeOnline,
-    /// Binary tree with its optimal decoder; the noise is computed before training
-    TreeOptimal,
-    /// The paper's FFT mechanism; the noise is computed before training
-    Fft,
-    /// The FFT mechanism with its optimal decoder
-    FftOptimal,
-    /// The optimum for a single epoch, used for several: a dense matrix
-    SingleEpoch,
-}
-
-impl Families {
-    /// The formula, where there is one.
-    fn formula(self) -> Option<Family> {
-        match self {
-            Families::Identity => Some(Family::Identity),
-            Families::TreeOnline => Some(Family::TreeOnline),
-            Families::TreeOptimal => Some(Family::TreeOptimal),
-            Families::Fft => Some(Family::Fft),
-            Families::FftOptimal => Some(Family::FftOptimal),
-            Families::SingleEpoch => None,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        self.formula().map_or("single-epoch", Family::name)
-    }
-}
-
 impl Make {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
         let schema = self.schema.schema(None)?;
         let workload = self.workload.workload(schema.steps())?;
         self.keep.check()?;
+        let encoder = self.encoder()?;
         let start = Instant::now();
         let watch = Watch::start(self.gap)?;
         let observer = |progress: &_| watch.observe(progress);
-        let stamps = self.stamps;
-        let made = match self.family.formula() {
-            Some(family) => {
-                make::structured(Structured { family, stamps }, &schema, &workload, self.gap, &observer)
+        let run = Run { gap: self.gap, ..Run::new(&schema, &workload, &observer) };
+        let made = match &encoder {
+            Some(encoder) => make::from_encoder(encoder, self.stamps, &run),
+            None => {
+                let run = Run { stamps: self.stamps.unwrap_or(1), ..run };
+                make::checked_design(self.family, &run).and_then(|designed| make::finish(designed, &run))
             }
-            None => make::single_epoch(stamps, &schema, &workload, self.gap, &observer),
         };
         watch.finish();
-        let mechanism = made?;
+        let Made { mechanism, sensitivity } = made?;
         if watch.stopped() {
             return Err(Error::Interrupted.into());
         }
         self.keep.write(&mechanism)?;
         let seconds = start.elapsed().as_secs_f64();
+        let stamps = match mechanism.noise() {
+            Noise::Structured(structured) => structured.stamps,
+            _ => 1,
+        };
         if json {
-            let mut value = figures_json(&mechanism);
+            let mut value = figures_json(&mechanism, sensitivity.as_ref());
             value["name"] = self.family.name().into();
             value["stamps"] = stamps.into();
             value["seconds"] = seconds.into();
             self.keep.add_to(&mut value, &mechanism);
             print_json(&value)?;
         } else {
-            let repeated = if stamps == 1 { String::new() } else { format!(", {stamps} stamps") };
-            say!("{}{repeated}: a {} mechanism", self.family.name(), mechanism.noise().kind());
-            print_figures(&mechanism);
+            let title = stamp::title(self.family.name(), stamps);
+            say!("{title}: a {} mechanism", mechanism.noise().kind());
+            print_figures(&mechanism, sensitivity.as_ref());
             say!("  time          {seconds:.2} s");
             self.keep.print(&mechanism);
         }
         Ok(answer(true))
+    }
+
+    /// The encoder that `from` asks for; none for other families.
+    fn encoder(&self) -> Result<Option<Matrix>> {
+        match (self.family.needs(), &self.file) {
+            (Needs::Matrix, Some(path)) => encoder_of(path).map(Some),
+            (Needs::Matrix, None) => {
+                Err(Error::argument("FILE", "a mechanism file or an encoder as .npy", "nothing"))
+            }
+            (_, Some(path)) => {
+                let allowed = format!("left out: {} is made from schema and workload", self.family);
+                Err(Error::argument("FILE", allowed, path.display()))
+            }
+            (_, None) => Ok(None),
+        }
+    }
+}
+
+/// C of a mechanism file or a NumPy file.
+fn encoder_of(path: &Path) -> Result<Matrix> {
+    match is_numpy(path) {
+        true => npy::read(path),
+        false => file::read(path)?.matrix(Which::C),
     }
 }

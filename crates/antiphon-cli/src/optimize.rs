@@ -107,7 +107,7 @@ impl Optimize {
     }
 
     fn print_json(&self, optimized: &Optimized) -> anyhow::Result<()> {
-        let mut value = figures_json(&optimized.mechanism);
+        let mut value = figures_json(&optimized.mechanism, None);
         value["iterations"] = optimized.iterations.into();
         value["seconds"] = optimized.elapsed.as_secs_f64().into();
         value["route"] = serde_json::to_value(optimized.route)?;
@@ -117,7 +117,7 @@ impl Optimize {
 
     fn print(&self, optimized: &Optimized) {
         say!("Optimal {} mechanism", optimized.mechanism.noise().kind());
-        print_figures(&optimized.mechanism);
+        print_figures(&optimized.mechanism, None);
         let route = match optimized.route {
             antiphon::optimize::Route::Structured => "linear-time",
             antiphon::optimize::Route::Dense => "dense",

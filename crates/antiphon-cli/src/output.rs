@@ -1,6 +1,7 @@
 //! What all commands print alike.
 
 use antiphon::mechanism::Mechanism;
+use antiphon::sensitivity::{Kind, Sensitivity};
 pub use antiphon::text::{bound, given, short_bound};
 use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
@@ -46,23 +47,29 @@ pub fn text_width() -> usize {
 }
 
 /// What is claimed of a mechanism, with the names that all commands use.
-pub fn figures_json(mechanism: &Mechanism) -> serde_json::Value {
+pub fn figures_json(mechanism: &Mechanism, sensitivity: Option<&Sensitivity>) -> serde_json::Value {
     let (schema, claims) = (mechanism.schema(), mechanism.claims());
-    serde_json::json!({
+    let mut figures = serde_json::json!({
         "steps": schema.steps(),
         "schema": schema,
         "workload": mechanism.workload().describe(),
         "loss": claims.loss,
         "lower_bound": claims.lower_bound,
-        "gap": claims.gap(),
+        "bound": mechanism.bound_class().name(),
+        "gap": claims.lower_bound.map(|_| claims.gap()),
         "rmse": claims.rmse(schema.steps()),
         "sensitivity": claims.sensitivity,
         "kind": mechanism.noise().kind(),
-    })
+    });
+    if let Some(found) = sensitivity {
+        figures["sensitivity_kind"] = serde_json::json!(found.kind());
+        figures["sensitivity_lower"] = found.lower.into();
+    }
+    figures
 }
 
 /// The same for people.
-pub fn print_figures(mechanism: &Mechanism) {
+pub fn print_figures(mechanism: &Mechanism, sensitivity: Option<&Sensitivity>) {
     let (schema, claims) = (mechanism.schema(), mechanism.claims());
     say!("  workload      {}", mechanism.workload().describe());
     say!("  participation {}", schema.describe());
@@ -71,12 +78,20 @@ pub fn print_figures(mechanism: &Mechanism) {
         figure(claims.loss)
     );
     say!("  rmse          {}   (per step)", figure(claims.rmse(schema.steps())));
-    say!(
-        "  gap           loss proven within {} of the best possible (lower bound {}, numerically certified)",
-        percent(claims.gap()),
-        figure(claims.lower_bound)
-    );
-    say!("  sensitivity   {} (upper bound, vector contributions)", bound(claims.sensitivity, true));
+    match claims.lower_bound {
+        Some(lower_bound) => say!(
+            "  gap           loss proven within {} of the best possible (lower bound {}, numerically certified)",
+            percent(claims.gap()),
+            figure(lower_bound)
+        ),
+        None => say!("  gap           not known: there is no lower bound for this run"),
+    }
+    let kind = match sensitivity {
+        Some(found) if found.kind() == Kind::Exact => "exact".into(),
+        Some(found) => format!("upper bound; at least {}", bound(found.lower, false)),
+        None => "upper bound".into(),
+    };
+    say!("  sensitivity   {} ({kind}, vector contributions)", bound(claims.sensitivity, true));
 }
 
 /// How the user starts this program: a clone without an installation goes through cargo.

@@ -4,8 +4,8 @@ use crate::args::{bytes, count};
 use crate::compare::{RunArgs, as_json, print};
 use crate::output::{answer, bound, given, percent, print_json, program, size, width, wrapped};
 use antiphon::accounting::gaussian;
-use antiphon::mechanism::Family;
-use antiphon::plan::{Candidate, Choice, Comparison, Needs, Recommendation, recommend};
+use antiphon::families;
+use antiphon::plan::{Candidate, Comparison, Needs, Recommendation, recommend};
 use clap::Args;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -71,7 +71,7 @@ impl Plan {
         if json {
             let mut object = as_json(&schema, &workload, &comparison, start);
             object["recommended"] = serde_json::json!({
-                "name": chosen.choice.name(),
+                "name": chosen.family.name(),
                 "stamps": chosen.stamps,
                 "reason": reason,
                 "command": command,
@@ -98,15 +98,8 @@ impl Plan {
             );
             say!("parameter, in units of the clip norm (the sum of the clipped gradients, not their mean).");
         }
-        match command {
-            Some(command) => {
-                say!("");
-                say!("  {command}");
-            }
-            None => say!(
-                "There are no mechanism files for minimum separation: no certificate of the optimum exists for it."
-            ),
-        }
+        say!("");
+        say!("  {command}");
         Ok(answer(true))
     }
 
@@ -118,9 +111,9 @@ impl Plan {
             Some(over) => format!(", at most {:.1} times the least possible", 1.05 + over), // up
             None => String::new(),
         };
-        let identity = Choice::Structured(Family::Identity);
-        let gain = match comparison.candidates.iter().find(|candidate| candidate.choice == identity) {
-            Some(other) if chosen.choice != identity => {
+        let identity = families::IDENTITY;
+        let gain = match comparison.candidates.iter().find(|candidate| candidate.family == identity) {
+            Some(other) if chosen.family != identity => {
                 format!(", with {:.2} times the error of independent noise", chosen.rmse / other.rmse)
             }
             _ => String::new(),
@@ -147,22 +140,19 @@ impl Plan {
         }
     }
 
-    /// The command that makes a candidate, where there is one.
-    fn command(&self, chosen: &Candidate) -> Option<String> {
-        if self.run.schema.min_separation.is_some() {
-            return None;
-        }
+    /// The command that makes a candidate.
+    fn command(&self, chosen: &Candidate) -> String {
         let mut words = vec![program().to_string()];
-        match chosen.choice {
-            Choice::Optimal => words.push("optimize".into()),
-            choice => {
-                words.push(format!("make {}", choice.name()));
+        match chosen.family == families::OPTIMAL {
+            true => words.push("optimize".into()),
+            false => {
+                words.push(format!("make {}", chosen.family));
                 words.extend((chosen.stamps > 1).then(|| format!("--stamps {}", chosen.stamps)));
             }
         }
         words.extend(self.run.schema.words());
         words.extend(self.run.workload.words());
         words.push("--output mechanism.safetensors".into());
-        Some(words.join(" "))
+        words.join(" ")
     }
 }

@@ -67,7 +67,7 @@ impl Watch {
         self.bar.set_message(format!(
             "{} of {all}: {}, {}{optimizing}",
             done + 1,
-            comparing.choice.name(),
+            comparing.family.name(),
             counted(comparing.stamps, "stamp")
         ));
         !self.stopped()

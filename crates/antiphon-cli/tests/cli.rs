@@ -112,8 +112,8 @@ fn a_mechanism_from_a_formula_goes_around_the_house() {
     // Another family under the same claims.
     let path = folder.path().join("tree-online.safetensors");
     let mut mechanism = antiphon::file::read(&path).unwrap().into_parts();
-    let family = antiphon::mechanism::Family::Identity;
-    mechanism.noise = Noise::Structured(Structured { family, stamps: 3 });
+    let family = antiphon::families::IDENTITY;
+    mechanism.noise = Noise::Structured(Structured::formula(family, 3));
     antiphon::file::write(&path, &mechanism.clone().into(), true).unwrap();
     assert_eq!(json(folder.path(), "verify tree-online.safetensors --json", 1)["ok"], false);
     // One byte of the file.

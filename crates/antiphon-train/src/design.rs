@@ -3,15 +3,16 @@
 use crate::description::Figures;
 use crate::kind::Kind;
 use antiphon::accounting::Adjacency;
-use antiphon::accounting::calibrate::Run;
-use antiphon::mechanism::{self, Family, Mechanism, NoisingMatrix, Structured};
+use antiphon::accounting::calibrate::Run as Accounted;
+use antiphon::mechanism::Mechanism;
+use antiphon::mechanism::family::{Needs, Run};
 use antiphon::noise::{Key, Stddev};
-use antiphon::optimize::{self, Params, Progress};
+use antiphon::optimize::Progress;
 use antiphon::run::{self, Budget, Privacy, PrivateRun, Sampled};
 use antiphon::schema::Schema;
 use antiphon::verify::{self, Verified};
 use antiphon::workload::Workload;
-use antiphon::{Error, Result, make};
+use antiphon::{Error, Result, families, make, plan};
 
 /// Numbers of stamps among which the best is sought: those of the paper's sweep.
 pub const STAMPS: [usize; 5] = [1, 2, 5, 10, 20];
@@ -55,9 +56,9 @@ impl Design {
     }
 
     /// The event that is accounted for.
-    pub fn run(&self) -> Run {
+    pub fn run(&self) -> Accounted {
         match &self.noise {
-            Noise::Matrix(_) => Run::Matrix,
+            Noise::Matrix(_) => Accounted::Matrix,
             Noise::Sampled(sampled) => sampled.run(),
         }
     }
@@ -111,36 +112,30 @@ impl Design {
         rate: f64,
         observe: &dyn Fn(&Progress) -> bool,
     ) -> Result<Design> {
-        if let (Some(stamps), Kind::Optimal | Kind::DpSgd | Kind::ShuffledDpSgd) = (stamps, kind) {
-            let allowed = "left out for optimal and DP-SGD, which are not stamped";
-            return Err(Error::argument("stamps", allowed, stamps));
-        }
-        match kind {
-            Kind::Optimal => {
-                let params = Params { gap: GAP, ..Params::default() };
-                let mechanism = optimize::optimize(schema, workload, &params, observe)?.mechanism;
-                Design::of(kind.name().into(), mechanism)
-            }
-            Kind::Family(family) => {
-                let stamps = match stamps {
-                    Some(stamps) => stamps,
-                    None if family == Family::Identity => 1,
-                    None => best_stamps(family, schema, workload)?,
-                };
-                let structured = Structured { family, stamps };
-                let mechanism = make::structured(structured, schema, workload, GAP, observe)?;
-                Design::of(kind.with_stamps(stamps), mechanism)
-            }
-            Kind::SingleEpoch => {
-                let (stamps, noising) = single_epoch(stamps, schema, workload, observe)?;
-                let mechanism = make::dense(noising, schema, workload, GAP, observe)?;
-                Design::of(kind.with_stamps(stamps), mechanism)
-            }
+        let family = match kind {
+            Kind::Family(family) => family,
             Kind::DpSgd | Kind::ShuffledDpSgd => {
+                check_stamps(stamps, false)?;
                 let sampled = sampled(kind, rate, schema.steps());
-                Ok(Design { name: kind.name().into(), noise: Noise::Sampled(sampled) })
+                return Ok(Design { name: kind.name().into(), noise: Noise::Sampled(sampled) });
             }
-        }
+        };
+        let run = Run { gap: GAP, ..Run::new(schema, workload, observe) };
+        let (stamps, designed) = match (stamps, family.needs()) {
+            (None, Needs::Stamps) => {
+                let counts: Vec<usize> =
+                    STAMPS.into_iter().filter(|stamps| *stamps <= schema.steps()).collect();
+                let (stamps, designed, _) = plan::best_stamps(family, &counts, &run, &|_, _| true)?;
+                (stamps, designed)
+            }
+            (stamps, needs) => {
+                // Stamps change nothing about independent noise.
+                check_stamps(stamps, needs == Needs::Stamps || family == families::IDENTITY)?;
+                let stamps = stamps.unwrap_or(1);
+                (stamps, family.design(&Run { stamps, ..run })?)
+            }
+        };
+        Design::of(kind.with_stamps(stamps), make::finish(designed, &run)?.mechanism)
     }
 
     /// The design of a mechanism, for instance from a file. It is verified: no claim is believed.
@@ -166,51 +161,19 @@ pub fn figures(kind: Option<Kind>, rate: f64, steps: usize, budget: Budget) -> R
         Some(kind @ (Kind::DpSgd | Kind::ShuffledDpSgd)) => {
             (sampled(kind, rate, steps).run(), kind == Kind::DpSgd)
         }
-        _ => (Run::Matrix, true),
+        _ => (Accounted::Matrix, true),
     };
     Ok(Figures::new(&budget.account(run, Adjacency::ZeroOut)?, valid))
 }
 
-/// Of [`STAMPS`], those that so many steps can have.
-fn possible(steps: usize) -> impl Iterator<Item = usize> {
-    STAMPS.into_iter().filter(move |stamps| *stamps <= steps)
-}
-
-/// Of [`STAMPS`], the number with the smallest loss.
-fn best_stamps(family: Family, schema: &Schema, workload: &Workload) -> Result<usize> {
-    let mut best = (f64::INFINITY, 1);
-    for stamps in possible(schema.steps()) {
-        let factorization = Structured { family, stamps }.factorization(schema.steps())?;
-        let loss = mechanism::evaluate(&factorization, schema, workload)?.loss();
-        if loss < best.0 {
-            best = (loss, stamps);
+fn check_stamps(stamps: Option<usize>, stamped: bool) -> Result<()> {
+    match stamps {
+        Some(stamps) if !stamped => {
+            let allowed = "left out for optimal and DP-SGD, which are not stamped";
+            Err(Error::argument("stamps", allowed, stamps))
         }
+        _ => Ok(()),
     }
-    Ok(best.1)
-}
-
-/// The optimum for a single pass with so many stamps, or with the best of [`STAMPS`] under the schema of the run.
-fn single_epoch(
-    stamps: Option<usize>,
-    schema: &Schema,
-    workload: &Workload,
-    observe: &dyn Fn(&Progress) -> bool,
-) -> Result<(usize, NoisingMatrix)> {
-    let steps = schema.steps();
-    let make = |stamps| make::single_epoch_factorization(steps, stamps, workload, GAP, observe);
-    if let Some(stamps) = stamps {
-        return Ok((stamps, make(stamps)?.1));
-    }
-    let mut best: Option<(f64, usize, NoisingMatrix)> = None;
-    for stamps in possible(steps) {
-        let (factorization, noising) = make(stamps)?;
-        let loss = mechanism::evaluate(&factorization, schema, workload)?.loss();
-        if best.as_ref().is_none_or(|(least, ..)| loss < *least) {
-            best = Some((loss, stamps, noising));
-        }
-    }
-    let (_, stamps, noising) = best.expect("every run can have one stamp");
-    Ok((stamps, noising))
 }
 
 #[cfg(test)]
@@ -238,7 +201,11 @@ mod tests {
     fn matrix_mechanisms_are_one_gaussian_and_dp_sgd_is_sampled() {
         let z = gaussian::noise_multiplier(2.0, 1e-5).unwrap();
         let mut losses = Vec::new();
-        for kind in [Kind::Optimal, Kind::Family(Family::TreeOnline), Kind::Family(Family::Identity)] {
+        for kind in [
+            Kind::Family(families::OPTIMAL),
+            Kind::Family(families::TREE_ONLINE),
+            Kind::Family(families::IDENTITY),
+        ] {
             let design = design(kind, None).unwrap();
             let privacy = design.privacy(TARGET).unwrap();
             assert!((privacy.noise_multiplier().value() / z - 1.0).abs() < 1e-6 && privacy.epsilon() <= 2.0);
@@ -246,7 +213,7 @@ mod tests {
             losses.push(loss_in(&design));
         }
         assert!(losses.is_sorted(), "{losses:?}");
-        let identity = design(Kind::Family(Family::Identity), None).unwrap();
+        let identity = design(Kind::Family(families::IDENTITY), None).unwrap();
         let sensitivity = identity.mechanism().unwrap().sensitivity();
         assert!((sensitivity - 2.0).abs() < 1e-6); // √k
         let [real, shuffled] = [Kind::DpSgd, Kind::ShuffledDpSgd].map(|kind| design(kind, None).unwrap());
@@ -261,17 +228,17 @@ mod tests {
 
     fn design_of_multiplier(z: f64) -> Privacy {
         let noise = Budget::Noise { noise_multiplier: NoiseMultiplier::new(z).unwrap(), delta: 1e-5 };
-        design(Kind::Optimal, None).unwrap().privacy(noise).unwrap()
+        design(Kind::Family(families::OPTIMAL), None).unwrap().privacy(noise).unwrap()
     }
 
     #[test]
     fn stamps_are_the_best_or_as_asked() {
-        let tree = Kind::Family(Family::TreeOnline);
+        let tree = Kind::Family(families::TREE_ONLINE);
         let loss = |stamps| loss_of(tree, stamps);
         let best = loss(None);
         assert!(STAMPS.iter().all(|stamps| best <= loss(Some(*stamps)) * (1.0 + 1e-9)));
         assert_eq!(design(tree, Some(4)).unwrap().name, "tree-online, 4 stamps");
-        assert!(design(Kind::Optimal, Some(2)).is_err());
+        assert!(design(Kind::Family(families::OPTIMAL), Some(2)).is_err());
         assert!("laplace".parse::<Kind>().unwrap_err().to_string().contains("got laplace"));
     }
 
@@ -279,18 +246,27 @@ mod tests {
     fn single_epoch_optima_are_those_of_make_and_the_best_stamps_are_found() {
         let schema = Schema::epochs(4, 10).unwrap();
         let workload = Workload::prefix_sum(40);
-        let loss = |stamps| loss_of(Kind::SingleEpoch, stamps);
+        let loss = |stamps| loss_of(Kind::Family(families::SINGLE_EPOCH), stamps);
         for stamps in STAMPS {
-            let made = make::single_epoch(stamps, &schema, &workload, GAP, &|_| true).unwrap();
+            let made = make::make(
+                families::SINGLE_EPOCH,
+                &Run { stamps, gap: GAP, ..Run::new(&schema, &workload, &|_| true) },
+            )
+            .unwrap();
             assert!((loss(Some(stamps)) / made.claims().loss - 1.0).abs() < 1e-9, "{stamps} stamps");
         }
-        let best = design(Kind::SingleEpoch, None).unwrap();
+        let best = design(Kind::Family(families::SINGLE_EPOCH), None).unwrap();
         let least = STAMPS.map(|stamps| loss(Some(stamps))).into_iter().fold(f64::INFINITY, f64::min);
         assert_eq!(loss_in(&best), least);
         // Worse than the optimum for this run, better than independent noise.
         let other = |kind| loss_of(kind, None);
-        assert!(other(Kind::Optimal) < least && least < other(Kind::Family(Family::Identity)));
-        assert_eq!(design(Kind::SingleEpoch, Some(2)).unwrap().name, "single-epoch, 2 stamps");
-        assert!(design(Kind::SingleEpoch, Some(41)).is_err());
+        assert!(
+            other(Kind::Family(families::OPTIMAL)) < least && least < other(Kind::Family(families::IDENTITY))
+        );
+        assert_eq!(
+            design(Kind::Family(families::SINGLE_EPOCH), Some(2)).unwrap().name,
+            "single-epoch, 2 stamps"
+        );
+        assert!(design(Kind::Family(families::SINGLE_EPOCH), Some(41)).is_err());
     }
 }

@@ -1,38 +1,19 @@
 //! The kinds of noise and their names.
 
-use antiphon::mechanism::Family;
+use antiphon::families;
+use antiphon::mechanism::{Family, stamp};
 use antiphon::{Error, Result};
 
-/// The kinds of noise, as the command line names them.
+/// The kinds of noise, as the command line names them: a family of mechanisms, or DP-SGD, which is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The optimal matrix mechanism for the run.
-    Optimal,
-    /// A mechanism from a formula.
+    /// A matrix mechanism.
     Family(Family),
-    /// The optimum for a single pass over the data, used for several.
-    SingleEpoch,
     /// DP-SGD: independent noise, Poisson samples, amplification by sampling.
     DpSgd,
     /// What is often called DP-SGD: shuffled batches, accounted for as if they were Poisson samples. Not a valid guarantee.
     ShuffledDpSgd,
 }
-
-/// Names and what they mean; the first name of a kind is the one that is shown, the others still work.
-const KINDS: [(&str, Kind); 12] = [
-    ("optimal", Kind::Optimal),
-    ("tree-online", Kind::Family(Family::TreeOnline)),
-    ("tree", Kind::Family(Family::TreeOnline)),
-    ("tree-optimal", Kind::Family(Family::TreeOptimal)),
-    ("fft", Kind::Family(Family::Fft)),
-    ("fft-optimal", Kind::Family(Family::FftOptimal)),
-    ("fft-optimal-decoder", Kind::Family(Family::FftOptimal)),
-    ("single-epoch", Kind::SingleEpoch),
-    ("identity", Kind::Family(Family::Identity)),
-    ("independent", Kind::Family(Family::Identity)),
-    ("dp-sgd", Kind::DpSgd),
-    ("dp-sgd-shuffled", Kind::ShuffledDpSgd),
-];
 
 /// Names of today and those that descriptions of runs had for the same kinds in version 0.1.
 const FORMER: [(&str, &str); 2] = [("tree-online", "tree"), ("fft-optimal", "fft-optimal-decoder")];
@@ -58,21 +39,28 @@ pub(crate) fn kind_of(name: &str) -> &str {
 }
 
 impl Kind {
+    /// All of them, from the simplest to the best, then those that are sampled.
+    pub fn all() -> impl Iterator<Item = Kind> {
+        families::candidates().map(Kind::Family).chain([Kind::DpSgd, Kind::ShuffledDpSgd])
+    }
+
     /// All names, for messages.
-    pub const NAMES: &str = "optimal, tree-online, tree-optimal, fft, fft-optimal, single-epoch, identity, dp-sgd, \
-         dp-sgd-shuffled";
+    pub fn names() -> String {
+        Kind::all().map(Kind::name).collect::<Vec<_>>().join(", ")
+    }
 
     /// The name.
     pub fn name(self) -> &'static str {
-        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+        match self {
+            Kind::Family(family) => family.name(),
+            Kind::DpSgd => "dp-sgd",
+            Kind::ShuffledDpSgd => "dp-sgd-shuffled",
+        }
     }
 
     /// The name of a design of this kind with so many stamps.
     pub fn with_stamps(self, stamps: usize) -> String {
-        match stamps {
-            1 => self.name().into(),
-            stamps => format!("{}, {stamps} stamps", self.name()),
-        }
+        stamp::title(self.name(), stamps)
     }
 }
 
@@ -80,8 +68,12 @@ impl std::str::FromStr for Kind {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Kind> {
-        KINDS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind).ok_or_else(|| {
-            Error::argument("mechanism", format!("{}, or a mechanism file that exists", Kind::NAMES), name)
+        let called = |kind: &Kind| match kind {
+            Kind::Family(family) => family.name() == name || family.aliases().contains(&name),
+            sampled => sampled.name() == name,
+        };
+        Kind::all().find(called).ok_or_else(|| {
+            Error::argument("mechanism", format!("{}, or a mechanism file that exists", Kind::names()), name)
         })
     }
 }
@@ -104,7 +96,7 @@ mod tests {
         for same in ["optimal", "tree-optimal, 5 stamps", "fft", "optimal for 5 epochs", "m.safetensors"] {
             assert_eq!((current_name(same), former_name(same)), (same.into(), same.into()));
         }
-        for name in Kind::NAMES.split(", ") {
+        for name in Kind::names().split(", ") {
             assert_eq!(name.parse::<Kind>().unwrap().name(), name);
         }
     }

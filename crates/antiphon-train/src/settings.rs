@@ -2,7 +2,7 @@
 
 use crate::data::Name;
 use crate::kind::Kind;
-use antiphon::mechanism::Family;
+use antiphon::families;
 use antiphon::workload::{Cooldown, Workload};
 use antiphon::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -125,7 +125,7 @@ impl UsualPrivacy {
 /// training examples at ε = 1 (288 of them, 20 seeds), for Fashion-MNIST at ε = 4 (repro/results; dp-sgd was
 /// not tried). For CIFAR-10 they are the better of two at ε = 8 (optimal, dp-sgd; repro/results), for identity there a guess.
 fn usual_rates(name: Name, kind: Option<Kind>) -> (f64, f64) {
-    let identity = kind == Some(Kind::Family(Family::Identity));
+    let identity = kind == Some(Kind::Family(families::IDENTITY));
     let correlated = !(identity || matches!(kind, Some(Kind::DpSgd | Kind::ShuffledDpSgd)));
     match (name, correlated) {
         (Name::Digits, _) if identity => (0.1, 0.0),

@@ -1,8 +1,9 @@
 //! The FFT mechanism with its optimal decoder at n = 10,000, which took the paper 146 minutes on a V100: the time
 //! until it is ready, and the time to draw noise for a thousand coordinates, over numbers of steps.
 
+use antiphon::families;
 use antiphon::linalg::dense::Matrix;
-use antiphon::mechanism::{Factorization, Family, Structured, evaluate};
+use antiphon::mechanism::{Factorization, Structured, evaluate};
 use antiphon::noise::{Cipher, Key};
 use antiphon::schema::Schema;
 use antiphon::workload::Workload;
@@ -18,13 +19,18 @@ fn main() {
         "{:<12} {:>8} {:>10} {:>10} {:>22}",
         "mechanism", "n", "ready", "noise", "ns per step and coord."
     );
-    for family in [Family::Identity, Family::TreeOnline, Family::TreeOptimal, Family::Fft, Family::FftOptimal]
-    {
+    for family in [
+        families::IDENTITY,
+        families::TREE_ONLINE,
+        families::TREE_OPTIMAL,
+        families::FFT,
+        families::FFT_OPTIMAL,
+    ] {
         for steps in [1_000, 10_000] {
             let start = Instant::now();
             let schema = Schema::epochs(10, steps / 10).expect("a schema");
             let workload = Workload::prefix_sum(steps);
-            let mechanism = Structured { family, stamps: 1 }.factorization(steps).expect("a mechanism");
+            let mechanism = Structured::formula(family, 1).factorization(steps).expect("a mechanism");
             let found = evaluate(&mechanism, &schema, &workload).expect("an evaluation");
             assert!(found.loss() > 0.0);
             let ready = start.elapsed().as_secs_f64();

@@ -149,6 +149,11 @@ impl Error {
         }
     }
 
+    /// Whether the error is about one mechanism or one bound only, so that others can still be made.
+    pub fn concerns_one(&self) -> bool {
+        matches!(self.parts().0, Error::Unsupported(_) | Error::NoConvergence { .. } | Error::Numerical(_))
+    }
+
     /// An argument outside its range: `steps_per_epoch must be in 1..=2000, got 0`.
     pub fn argument(
         argument: impl Into<String>,

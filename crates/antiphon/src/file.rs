@@ -14,15 +14,19 @@ mod packing;
 pub use header::Malformed;
 
 use crate::error::{Error, Result};
+use crate::families;
 use crate::linalg::dense;
 use crate::linalg::quadrature::Quadrature;
-use crate::mechanism::{Claims, Mechanism, Noise, NoisingMatrix};
+use crate::mechanism::{
+    BoundClass, Certificate, Claims, Mechanism, Noise, NoisingMatrix, Parameters, Structured,
+};
 use crate::schema::Schema;
 use crate::workload::Workload;
-use header::{Header, MAX_HEADER, Metadata, Tensors, WorkloadEntry};
+use header::{Header, MAX_HEADER, Metadata, PARAMETER, StructuredEntry, Tensors, WorkloadEntry};
 use header::{blocks, checksum, hexadecimal, json, number, refuse, shown, to_json};
 use packing::{certificate_len, check_coverage, packed_certificate, triangle, unpacked_certificate};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
@@ -30,8 +34,8 @@ use std::path::Path;
 /// Largest file that is read, in bytes: a dense mechanism of 65 000 steps.
 const MAX_FILE: u64 = 16 << 30;
 
-/// The numbers of all tensors, in the order of [`Header::tensors`].
-type Contents = [Option<Vec<f64>>; 6];
+/// The numbers of all tensors, in the order in which they are stored.
+type Contents = BTreeMap<String, Vec<f64>>;
 
 /// The SHA-256 that names a mechanism, in hexadecimal: of the noising matrix where there is one
 /// ([`NoisingMatrix::id`]), otherwise of all that the description depends on.
@@ -43,8 +47,8 @@ pub fn id(mechanism: &Mechanism) -> String {
             hash.update(to_json(&mechanism.schema));
             let (entry, rates, packed_workload) = describe(&mechanism.workload);
             hash.update(to_json(&entry));
-            let certificate = packed_certificate(&mechanism.certificate);
-            let tensors = [Some(&certificate), rates.as_ref(), packed_workload.as_ref()];
+            let certificate = mechanism.certificate.as_ref().map(packed_certificate);
+            let tensors = [certificate.as_ref(), rates.as_ref(), packed_workload.as_ref()];
             for numbers in tensors.into_iter().flatten().chain([&rule.nodes, &rule.weights]) {
                 blocks(numbers).for_each(|block| hash.update(block));
             }
@@ -54,10 +58,14 @@ pub fn id(mechanism: &Mechanism) -> String {
         Noise::Structured(structured) => {
             let mut hash = Sha256::new();
             let (entry, rates, packed_workload) = describe(&mechanism.workload);
-            for text in [to_json(&mechanism.schema), to_json(&entry), to_json(structured)] {
+            for text in [to_json(&mechanism.schema), to_json(&entry), to_json(&described(structured))] {
                 hash.update(text);
             }
             for numbers in [rates, packed_workload].iter().flatten() {
+                blocks(numbers).for_each(|block| hash.update(block));
+            }
+            for (name, numbers) in structured.parameters.iter() {
+                hash.update(name);
                 blocks(numbers).for_each(|block| hash.update(block));
             }
             hexadecimal(hash)
@@ -72,7 +80,7 @@ pub fn write(path: &Path, mechanism: &Mechanism, replace: bool) -> Result<()> {
     crate::atomic::write(path, replace, |file| {
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.write_all(&header)?;
-        for numbers in tensors.iter().flatten() {
+        for numbers in tensors.values() {
             blocks(numbers).try_for_each(|block| out.write_all(&block))?;
         }
         out.flush()
@@ -110,17 +118,15 @@ pub fn read(path: &Path) -> Result<Mechanism> {
 pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Mechanism, Malformed> {
     let length = header::length(bytes, bytes.len() as u64)?;
     let (text, data) = bytes[8..].split_at(length);
-    let mut header = Header::parse(text)?;
-    let mut tensors = Tensors::new(&mut header, data)?;
-    let metadata = header.metadata;
+    let Header { metadata, tensors } = Header::parse(text)?;
+    let mut tensors = Tensors::new(tensors, data)?;
 
     let schema: Schema = json("schema", &metadata.schema)?;
     let schema = schema.validate()?;
     check_coverage(&schema)?;
     let steps = schema.steps();
 
-    let numbers = tensors.take("certificate", Some(certificate_len(&schema)?))?;
-    let certificate = unpacked_certificate(&schema, &numbers);
+    let (certificate, lower_bound) = bound(&metadata, &schema, &mut tensors)?;
     let workload = match json("workload", &metadata.workload)? {
         WorkloadEntry::Training { momentum, learning_rates } => {
             let rates = match learning_rates {
@@ -149,7 +155,10 @@ pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Mechanism, Malformed> {
             let squared_sensitivity = number("squared_sensitivity", squared_sensitivity)?;
             Noise::Implicit { rule: Quadrature { nodes, weights }, squared_sensitivity }
         }
-        ("structured", None, Some(structured)) => Noise::Structured(json("structured", structured)?),
+        ("structured", None, Some(structured)) => {
+            let former = metadata.format_version == header::FORMER_VERSION;
+            Noise::Structured(self::structured(json("structured", structured)?, steps, former, &mut tensors)?)
+        }
         ("implicit", None, _) => return refuse("squared_sensitivity is missing"),
         ("structured", _, None) => return refuse("structured is missing"),
         (kind @ ("dense" | "structured"), Some(_), _) => {
@@ -170,7 +179,7 @@ pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Mechanism, Malformed> {
     }
     let claims = Claims {
         loss: number("loss", &metadata.loss)?,
-        lower_bound: number("lower_bound", &metadata.lower_bound)?,
+        lower_bound,
         sensitivity: number("sensitivity", &metadata.sensitivity)?,
     };
     let mechanism = Mechanism { schema, workload, noise, certificate, claims };
@@ -182,6 +191,73 @@ pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Mechanism, Malformed> {
         return refuse("the checksum in the file is wrong: the file was damaged or changed");
     }
     Ok(mechanism)
+}
+
+/// The certificate and the bound that is claimed, for the class of mechanisms that the file names.
+fn bound(
+    metadata: &Metadata,
+    schema: &Schema,
+    tensors: &mut Tensors<'_>,
+) -> header::Reading<(Option<Certificate>, Option<f64>)> {
+    let former = metadata.format_version == header::FORMER_VERSION;
+    let class = match (former, metadata.bound.as_deref()) {
+        (true, Some(_)) => return refuse("a file of version 1 has no entry named bound"),
+        (false, None) => return refuse("bound is missing"),
+        (true, None) => BoundClass::All.name(),
+        (false, Some(class)) => class,
+    };
+    let patterns: Option<Schema> = match &metadata.bound_schema {
+        Some(_) if former => return refuse("a file of version 1 has no entry named bound_schema"),
+        Some(text) => Some(json::<Schema>("bound_schema", text)?.validate()?),
+        None => None,
+    };
+    match (class, &metadata.lower_bound) {
+        ("all", Some(lower_bound)) => {
+            let listed = patterns.as_ref().unwrap_or(schema);
+            check_coverage(listed)?;
+            let numbers = tensors.take("certificate", Some(certificate_len(listed)?))?;
+            let certificate =
+                Certificate { patterns: patterns.clone(), ..unpacked_certificate(listed, &numbers) };
+            Ok((Some(certificate), Some(number("lower_bound", lower_bound)?)))
+        }
+        ("none", None) if patterns.is_none() => Ok((None, None)),
+        ("none", _) => refuse("a file whose bound is none has neither lower_bound nor bound_schema"),
+        ("all", None) => refuse("lower_bound is missing"),
+        ("family", _) => refuse("no family of this version has a lower bound of its own"),
+        (class, _) => Err(Error::argument("bound", "all, family or none", shown(class)).into()),
+    }
+}
+
+/// A mechanism that is described by its family, with the parameters that the family has.
+fn structured(
+    entry: StructuredEntry,
+    steps: usize,
+    former: bool,
+    tensors: &mut Tensors<'_>,
+) -> header::Reading<Structured> {
+    let family = families::all().find(|family| family.name() == entry.family).ok_or_else(|| {
+        Error::argument(
+            "the family",
+            format!("one of {}", families::names(families::all())),
+            shown(&entry.family),
+        )
+    })?;
+    crate::mechanism::stamp::check(steps, entry.stamps)?;
+    let Some(expected) = family.parameters(steps, entry.stamps).filter(|all| !former || all.is_empty())
+    else {
+        return refuse(format!(
+            "{family} is no family whose mechanisms are described by a name in this version"
+        ));
+    };
+    let take = |(name, length): (&'static str, u128)| {
+        tensors.take(&format!("{PARAMETER}{name}"), Some(length)).map(|numbers| (name, numbers))
+    };
+    let parameters = expected.into_iter().map(take).collect::<header::Reading<Parameters>>()?;
+    Ok(Structured::new(family, entry.stamps, parameters))
+}
+
+fn described(structured: &Structured) -> StructuredEntry {
+    StructuredEntry { family: structured.family.name().into(), stamps: structured.stamps }
 }
 
 /// What holds for every mechanism in a file, beyond what its parts check when they are built.
@@ -199,18 +275,32 @@ fn check(mechanism: &Mechanism) -> Result<()> {
         Noise::Implicit { rule, squared_sensitivity } => {
             rule.check()?;
             positive("squared_sensitivity", *squared_sensitivity)?;
+            if certificate.as_ref().is_none_or(|certificate| certificate.patterns.is_some()) {
+                let allowed = "there, for the patterns of the schema: an implicit mechanism is made of it";
+                return Err(Error::argument("the certificate", allowed, "nothing"));
+            }
         }
         Noise::Structured(structured) => structured.check(steps)?,
     }
-    certificate.check(schema)?;
     positive("loss", claims.loss)?;
-    positive("lower_bound", claims.lower_bound)?;
     positive("sensitivity", claims.sensitivity)?;
-    if claims.lower_bound > claims.loss {
-        let allowed = format!("at most the loss {:?}", claims.loss);
-        return Err(Error::argument("lower_bound", allowed, claims.lower_bound));
+    match (certificate, claims.lower_bound) {
+        (None, None) => Ok(()),
+        (Some(certificate), Some(lower_bound)) => {
+            certificate.check(schema)?;
+            positive("lower_bound", lower_bound)?;
+            if lower_bound > claims.loss {
+                let allowed = format!("at most the loss {:?}", claims.loss);
+                return Err(Error::argument("lower_bound", allowed, lower_bound));
+            }
+            Ok(())
+        }
+        _ => Err(Error::argument(
+            "the lower bound",
+            "claimed together with a certificate",
+            "one without the other",
+        )),
     }
-    Ok(())
 }
 
 fn positive(name: &str, value: f64) -> Result<()> {
@@ -246,18 +336,30 @@ fn lay_out(mechanism: &Mechanism) -> Result<(Vec<u8>, Contents)> {
     }
     let (entry, rates, packed_workload) = describe(workload);
     let (mut squared_sensitivity, mut structured) = (None, None);
-    let (mut nodes, mut weights, mut noising_matrix) = (None, None, None);
+    let mut tensors = Contents::new();
+    let mut add = |name: &str, numbers: Option<Vec<f64>>| {
+        if let Some(numbers) = numbers {
+            tensors.insert(name.into(), numbers);
+        }
+    };
+    add("learning_rates", rates);
+    add("workload", packed_workload);
+    add("certificate", certificate.as_ref().map(packed_certificate));
     match noise {
-        Noise::Dense(w) => noising_matrix = Some(w.packed()),
+        Noise::Dense(w) => add("noising_matrix", Some(w.packed())),
         Noise::Implicit { rule, squared_sensitivity: squared } => {
             squared_sensitivity = Some(format!("{squared:?}"));
-            nodes = Some(rule.nodes.clone());
-            weights = Some(rule.weights.clone());
+            add("nodes", Some(rule.nodes.clone()));
+            add("weights", Some(rule.weights.clone()));
         }
-        Noise::Structured(description) => structured = Some(to_json(description)),
+        Noise::Structured(description) => {
+            structured = Some(to_json(&described(description)));
+            for (name, numbers) in description.parameters.iter() {
+                add(&format!("{PARAMETER}{name}"), Some(numbers.to_vec()));
+            }
+        }
     }
-    let certificate = Some(packed_certificate(certificate));
-    let tensors = [certificate, rates, nodes, noising_matrix, weights, packed_workload];
+    let bound_schema = certificate.as_ref().and_then(|certificate| certificate.patterns.as_ref());
     let mut header = Header {
         metadata: Metadata {
             checksum: header::NO_CHECKSUM.into(),
@@ -267,7 +369,9 @@ fn lay_out(mechanism: &Mechanism) -> Result<(Vec<u8>, Contents)> {
             schema: to_json(schema),
             workload: to_json(&entry),
             loss: format!("{:?}", claims.loss),
-            lower_bound: format!("{:?}", claims.lower_bound),
+            bound: Some(mechanism.bound_class().name().into()),
+            bound_schema: bound_schema.map(to_json),
+            lower_bound: claims.lower_bound.map(|bound| format!("{bound:?}")),
             sensitivity: format!("{:?}", claims.sensitivity),
             squared_sensitivity,
             structured,
@@ -276,7 +380,7 @@ fn lay_out(mechanism: &Mechanism) -> Result<(Vec<u8>, Contents)> {
         },
         ..Header::default()
     };
-    header.place(tensors.each_ref().map(|tensor| tensor.as_ref().map(Vec::len)));
+    header.place(tensors.iter().map(|(name, numbers)| (name, numbers.len())));
     let zeroed = header.to_bytes();
     let length = zeroed.len() - 8;
     if length as u64 > MAX_HEADER {
@@ -285,7 +389,7 @@ fn lay_out(mechanism: &Mechanism) -> Result<(Vec<u8>, Contents)> {
     }
     let mut hash = Sha256::new();
     hash.update(zeroed);
-    for numbers in tensors.iter().flatten() {
+    for numbers in tensors.values() {
         blocks(numbers).for_each(|block| hash.update(block));
     }
     header.metadata.checksum = hexadecimal(hash);

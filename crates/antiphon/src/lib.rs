@@ -36,6 +36,7 @@ pub mod atomic;
 pub mod certificate;
 pub mod clip;
 pub mod error;
+pub mod families;
 pub mod file;
 pub mod linalg;
 pub mod make;

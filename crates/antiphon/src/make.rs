@@ -1,30 +1,73 @@
-//! Mechanisms other than the optimum, made for a training run.
+//! A mechanism of any family, for one training run.
 //!
-//! Each gets the figures that hold for it under the schema and the workload, and the certificate of the optimum: so
+//! Each gets the figures that hold for it under the schema and the workload, and the certificate of the optimum where there is one: so
 //! its file proves how far it is from the best.
 
-use crate::error::{Error, Hint, Result};
-use crate::linalg::dense::{Matrix, from_fn};
-use crate::mechanism::stamp::{self, Shared};
+use crate::error::{Error, Result};
+use crate::linalg::dense::Matrix;
+use crate::mechanism::family::{Designed, Run};
 use crate::mechanism::{
-    Certificate, Claims, DenseFactorization, Factorization, Mechanism, Noise, NoisingMatrix, Stamped,
-    Structured, sensitivity_of,
+    Certificate, Claims, Factorization, Family, Mechanism, Noise, NoisingMatrix, Structured, sensitivity_of,
 };
-use crate::optimize::{self, MAX_DENSE_STEPS, Observer, Params};
+use crate::optimize::{self, Observer};
 use crate::schema::Schema;
+use crate::sensitivity::{Kind, Sensitivity};
+use crate::text::counted;
+use crate::verify;
 use crate::workload::Workload;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// How much more sensitivity is claimed than is derived here, relatively. `verify` derives it in another way and must
 /// find no more than the claim. Both upper ends lie within the width of their own bracket above the truth: 1e-9 where
 /// an elliptope decides, rounding included less than 2e-9 over all that was tried (tests/make.rs).
 const ALLOWANCE: f64 = 1e-8;
+/// The same where the upper end is a bound whose search may end elsewhere on another machine. It costs accuracy of a claim and no noise: noise
+/// is scaled with what `verify` derives.
+const ALLOWANCE_OF_BOUNDS: f64 = 1e-4;
 /// How much more loss is claimed, relatively, for rounding errors of the fast forms.
 const LOSS_ROUNDING: f64 = 1e-8;
 
-/// A mechanism from a formula, for a schema and a workload that it need not have been invented for. `gap` says how
-/// near to the optimum the certificate comes, and `observer` sees that work.
+/// A mechanism of a family for a run, with its figures and, where there is one, the proof of how far from the optimum it is.
+pub fn make(family: Family, run: &Run<'_>) -> Result<Mechanism> {
+    Ok(finish(checked_design(family, run)?, run)?.mechanism)
+}
+
+/// What a family designs for a run, after a look at what the run asks for.
+pub fn checked_design(family: Family, run: &Run<'_>) -> Result<Designed> {
+    check(run)?;
+    family.design(run)
+}
+
+/// A mechanism, and what is known of its sensitivity beside the claim.
+#[derive(Debug, Clone)]
+pub struct Made {
+    /// The mechanism.
+    pub mechanism: Mechanism,
+    /// The bracket; `None` where the optimizer made the mechanism and its sensitivity.
+    pub sensitivity: Option<Sensitivity>,
+}
+
+/// What a family designed for a run, with figures and proof.
+pub fn finish(designed: Designed, run: &Run<'_>) -> Result<Made> {
+    match designed {
+        Designed::Mechanism(mechanism) => Ok(Made { mechanism: *mechanism, sensitivity: None }),
+        Designed::Noise(noise) => with_figures(noise, run),
+    }
+}
+
+fn check(run: &Run<'_>) -> Result<()> {
+    let steps = run.schema.steps();
+    if run.workload.steps() != steps {
+        let allowed = format!("for {}, as the schema is", counted(steps, "step"));
+        return Err(Error::argument("the workload", allowed, counted(run.workload.steps(), "step")));
+    }
+    // Two searches with different ranges; the narrower one is for all.
+    if !(1e-6..=1.0).contains(&run.gap) {
+        return Err(Error::argument("gap", "in [1e-6, 1]", run.gap));
+    }
+    Ok(())
+}
+
+/// A mechanism that is described already, with the figures that it has under a schema.
 pub fn structured(
     structured: Structured,
     schema: &Schema,
@@ -32,36 +75,13 @@ pub fn structured(
     gap: f64,
     observer: Observer<'_>,
 ) -> Result<Mechanism> {
-    let factorization = structured.factorization(schema.steps())?;
-    let (certificate, lower_bound) = certificate(schema, workload, gap, observer)?;
-    let sensitivity = sensitivity_of(&factorization, schema)?.upper * (1.0 + ALLOWANCE); // up
-    let squared_error: f64 = factorization.variances(workload).iter().sum();
-    let loss = sensitivity * sensitivity * squared_error * (1.0 + LOSS_ROUNDING); // up
-    Ok(Mechanism {
-        schema: schema.clone(),
-        workload: workload.clone(),
-        noise: Noise::Structured(structured),
-        certificate,
-        claims: Claims { loss, lower_bound, sensitivity },
-    })
+    let run = Run { gap, ..Run::new(schema, workload, observer) };
+    check(&run)?;
+    structured.check(schema.steps())?;
+    Ok(with_figures(Noise::Structured(structured), &run)?.mechanism)
 }
 
-/// The optimum for a single participation, used under another schema: [`single_epoch_factorization`].
-pub fn single_epoch(
-    stamps: usize,
-    schema: &Schema,
-    workload: &Workload,
-    gap: f64,
-    observer: Observer<'_>,
-) -> Result<Mechanism> {
-    check_dense(schema.steps())?;
-    stamp::check(schema.steps(), stamps)?;
-    let proof = certificate(schema, workload, gap, observer)?;
-    let (_, noising) = single_epoch_factorization(schema.steps(), stamps, workload, gap, observer)?;
-    with_proof(noising, schema, workload, proof)
-}
-
-/// Any noising matrix as a mechanism, with the figures that it has under a schema and the certificate of the optimum.
+/// Any noising matrix as a mechanism, with the figures that it has under a schema.
 pub fn dense(
     noising: NoisingMatrix,
     schema: &Schema,
@@ -73,105 +93,85 @@ pub fn dense(
         let allowed = format!("of {} steps, as the schema has", schema.steps());
         return Err(Error::argument("the noising matrix", allowed, noising.steps()));
     }
-    with_proof(noising, schema, workload, certificate(schema, workload, gap, observer)?)
+    let run = Run { gap, ..Run::new(schema, workload, observer) };
+    check(&run)?;
+    Ok(with_figures(Noise::Dense(noising), &run)?.mechanism)
 }
 
-fn with_proof(
-    noising: NoisingMatrix,
-    schema: &Schema,
-    workload: &Workload,
-    (certificate, lower_bound): (Certificate, f64),
-) -> Result<Mechanism> {
-    let found = noising.sensitivity(schema)?;
-    // Up: whoever inverts the stored matrix in another way gets another residual and must still find the claim true.
-    let sensitivity = found.sensitivity.upper * (1.0 + ALLOWANCE + 4.0 * found.residual);
-    let loss = sensitivity * sensitivity * noising.squared_error(workload) * (1.0 + LOSS_ROUNDING); // up
-    Ok(Mechanism {
-        schema: schema.clone(),
-        workload: workload.clone(),
-        noise: Noise::Dense(noising),
-        certificate,
-        claims: Claims { loss, lower_bound, sensitivity },
-    })
-}
-
-/// The optimum for a single participation in the steps of one stamp, repeated along the diagonal: as a factorization
-/// and as one matrix. Every stamp is made for the first steps of the workload.
-pub fn single_epoch_factorization(
-    steps: usize,
-    stamps: usize,
-    workload: &Workload,
-    gap: f64,
-    observer: Observer<'_>,
-) -> Result<(Stamped, NoisingMatrix)> {
-    check_dense(steps)?;
-    let mut made: BTreeMap<usize, NoisingMatrix> = BTreeMap::new(); // at most two lengths
-    let stamped = Stamped::new(steps, stamps, |length| {
-        let noising = single_epoch_stamp(length, workload, gap, observer)?;
-        made.insert(length, noising.clone());
-        Ok(Arc::new(DenseFactorization::new(noising)?) as Shared)
-    })?;
-    let mut w = Matrix::zeros(steps, steps);
-    let mut first = 0;
-    for length in stamped.parts().map(|part| part.steps()) {
-        let block = made[&length].matrix();
-        for j in 0..length {
-            w.col_as_slice_mut(first + j)[first..first + length].copy_from_slice(block.col_as_slice(j));
+/// An encoder that somebody has, for a run that it need not have been made for, with its optimal decoder. `stamps`: as many as the run
+/// needs, if nothing is said.
+pub fn from_encoder(encoder: &Matrix, stamps: Option<usize>, run: &Run<'_>) -> Result<Made> {
+    let (steps, columns) = (run.schema.steps(), encoder.ncols());
+    let stamps = match stamps {
+        Some(stamps) => stamps,
+        None if columns > 0 && steps.is_multiple_of(columns) => steps / columns,
+        None => {
+            let allowed = format!(
+                "a matrix whose number of columns divides the {}, or stamps to be given",
+                counted(steps, "step")
+            );
+            return Err(Error::argument("the encoder", allowed, format!("{}×{columns}", encoder.nrows())));
         }
-        first += length;
-    }
-    Ok((stamped, NoisingMatrix::new(w)?))
-}
-
-/// The optimum for a single participation and the first `length` steps of a workload.
-pub fn single_epoch_stamp(
-    length: usize,
-    workload: &Workload,
-    gap: f64,
-    observer: Observer<'_>,
-) -> Result<NoisingMatrix> {
-    if !(1..=workload.steps()).contains(&length) {
-        return Err(Error::argument("length", format!("in 1..={}", workload.steps()), length));
-    }
-    check_dense(length)?;
-    let part = match workload {
-        Workload::Training(training) => Workload::Training(training.part(0, length)),
-        Workload::Dense(a) => Workload::dense(from_fn(length, length, |i, j| a[(i, j)]))?,
     };
-    let params = Params { gap, ..Params::default() };
-    match optimize::optimize(&Schema::single(length)?, &part, &params, observer)?.mechanism.noise {
-        Noise::Dense(noising) => Ok(noising),
-        _ => unreachable!("a dense mechanism was asked for"),
-    }
+    let run = Run { stamps, encoder: Some(encoder), ..*run };
+    finish(checked_design(crate::families::FROM, &run)?, &run)
 }
 
-fn check_dense(steps: usize) -> Result<()> {
-    match steps <= MAX_DENSE_STEPS {
-        true => Ok(()),
-        false => Err(Error::Unsupported(format!(
-            "{steps} steps are too many for a single-epoch mechanism, which is a dense matrix (at most {MAX_DENSE_STEPS}); \
-             those made from a formula have no such limit"
-        ))),
-    }
+fn with_figures(noise: Noise, run: &Run<'_>) -> Result<Made> {
+    let Run { schema, workload, .. } = *run;
+    let proof = certificate(run)?;
+    let (found, sensitivity, squared_error) = match &noise {
+        Noise::Dense(noising) => {
+            let found = noising.sensitivity(schema)?;
+            // Up: whoever inverts the stored matrix in another way gets another residual and must still find the claim true.
+            let sensitivity = claimed(&found.sensitivity) * (1.0 + 4.0 * found.residual);
+            (found.sensitivity, sensitivity, noising.squared_error(workload))
+        }
+        Noise::Structured(structured) => {
+            let factorization = structured.factorization(schema.steps())?;
+            let found = sensitivity_of(&factorization, schema)?;
+            let mut sensitivity = claimed(&found);
+            if !schema.is_listed() {
+                // Bounds of the same matrix by two ways may differ by more than rounding.
+                let derived = verify::structured::derive(structured, schema, workload)?.sensitivity;
+                sensitivity = sensitivity.max(claimed(&derived));
+            }
+            (found, sensitivity, factorization.variances(workload).iter().sum())
+        }
+        Noise::Implicit { .. } => {
+            return Err(Error::Unsupported(
+                "an implicit mechanism has its figures from the optimizer alone".into(),
+            ));
+        }
+    };
+    let loss = sensitivity * sensitivity * squared_error * (1.0 + LOSS_ROUNDING); // up
+    let (certificate, lower_bound) = proof.unzip();
+    let claims = Claims { loss, lower_bound, sensitivity };
+    let mechanism =
+        Mechanism { schema: schema.clone(), workload: workload.clone(), noise, certificate, claims };
+    Ok(Made { mechanism, sensitivity: Some(found) })
 }
 
-/// The certificate of the optimum, by whichever route; its gap has one range for both.
-fn certificate(
-    schema: &Schema,
-    workload: &Workload,
-    gap: f64,
-    observer: Observer<'_>,
-) -> Result<(Certificate, f64)> {
-    if !(1e-6..=1.0).contains(&gap) {
-        return Err(Error::argument("gap", "in [1e-6, 1]", gap));
+fn claimed(found: &Sensitivity) -> f64 {
+    let allowance = if found.kind() == Kind::Exact { ALLOWANCE } else { ALLOWANCE_OF_BOUNDS };
+    found.upper * (1.0 + allowance) // up
+}
+
+/// The certificate of the optimum, by whichever route, and what it proves. Where the patterns of a schema cannot be listed, that of the
+/// optimum for fewer patterns, or none where that cannot be had.
+fn certificate(run: &Run<'_>) -> Result<Option<(Certificate, f64)>> {
+    let Some(patterns) = run.schema.listed_part() else {
+        return Ok(None);
+    };
+    let found = optimize::certificate(&patterns, run.workload, run.gap, run.observer);
+    if run.schema.is_listed() {
+        return found.map(Some);
     }
-    if !schema.is_listed() {
-        return Err(Error::Unsupported(format!(
-            "no mechanism file can be made for {}: it contains a certificate of the optimum, which exists \
-             for fixed epoch order and for listed patterns only",
-            schema.name()
-        ))
-        .with(Hint::Evaluate));
+    match found {
+        Ok((certificate, bound)) => {
+            Ok(Some((Certificate { patterns: Some(patterns), ..certificate }, bound)))
+        }
+        Err(error) if error.concerns_one() => Ok(None),
+        Err(error) => Err(error),
     }
-    optimize::certificate(schema, workload, gap, observer)
 }

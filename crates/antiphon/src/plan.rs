@@ -4,63 +4,21 @@
 //! number of stamps that gives it the least loss, and compared with the certified lower bound on all losses.
 
 use crate::error::{Error, Result};
-use crate::make;
-use crate::mechanism::{
-    Cost, DenseFactorization, Evaluation, Factorization, Family, Noise, Stamped, evaluate,
-};
-use crate::optimize::{self, MAX_DENSE_STEPS, Params, Progress};
+use crate::families::{self, OPTIMAL};
+use crate::mechanism::family::{Designed, Needs as Wants, Run};
+use crate::mechanism::{Cost, DenseFactorization, Evaluation, Family, Mechanism, Noise, evaluate, stamp};
+use crate::optimize::Progress;
 use crate::schema::Schema;
 use crate::sensitivity::Kind;
 use crate::text::counted;
 use crate::verify;
 use crate::workload::Workload;
 use serde::Serialize;
-use std::sync::Arc;
+use std::cell::Cell;
 use std::time::Instant;
 
 /// Losses that agree to this are the same.
 const TIE: f64 = 1e-9;
-
-/// What can be chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Choice {
-    /// Made from a formula.
-    Structured(Family),
-    /// The optimum for a single participation, used under another schema (the paper's MF with k = 1).
-    SingleEpoch,
-    /// The optimum for this schema.
-    Optimal,
-}
-
-impl Choice {
-    /// The one with this name.
-    pub fn named(name: &str) -> Result<Choice> {
-        let names = || Choice::all().into_iter().map(Choice::name).collect::<Vec<_>>().join(", ");
-        let found = Choice::all().into_iter().find(|choice| choice.name() == name);
-        found.ok_or_else(|| Error::argument("a candidate", format!("one of {}", names()), name))
-    }
-
-    /// All of them, from the simplest to the best.
-    pub fn all() -> Vec<Choice> {
-        let structured = Family::ALL.into_iter().map(Choice::Structured);
-        structured.chain([Choice::SingleEpoch, Choice::Optimal]).collect()
-    }
-
-    /// The name, as the command line has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Choice::Structured(family) => family.name(),
-            Choice::SingleEpoch => "single-epoch",
-            Choice::Optimal => "optimal",
-        }
-    }
-}
-
-impl Serialize for Choice {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
 
 /// How to compare.
 #[derive(Debug, Clone)]
@@ -69,8 +27,8 @@ pub struct CompareParams {
     pub gap: f64,
     /// This number of stamps for all mechanisms that can be stamped, or the best one for each.
     pub stamps: Option<usize>,
-    /// These are left out. Without [`Choice::Optimal`] there is no lower bound either: it comes from the same work.
-    pub without: Vec<Choice>,
+    /// These are left out. Without [`OPTIMAL`] there is no lower bound either: it comes from the same work.
+    pub without: Vec<Family>,
 }
 
 impl Default for CompareParams {
@@ -84,7 +42,7 @@ impl Default for CompareParams {
 pub struct Candidate {
     /// Which mechanism.
     #[serde(rename = "name")]
-    pub choice: Choice,
+    pub family: Family,
     /// How often it is repeated.
     pub stamps: usize,
     /// sens²·‖B‖²_F.
@@ -115,14 +73,14 @@ impl Candidate {
     /// "fft-optimal ×5".
     pub fn title(&self) -> String {
         match self.stamps {
-            1 => self.choice.name().into(),
-            stamps => format!("{} ×{stamps}", self.choice.name()),
+            1 => self.family.name().into(),
+            stamps => format!("{} ×{stamps}", self.family),
         }
     }
 
-    fn new(choice: Choice, stamps: usize, evaluation: Evaluation, start: Instant) -> Self {
+    fn new(family: Family, stamps: usize, evaluation: Evaluation, start: Instant) -> Self {
         Candidate {
-            choice,
+            family,
             stamps,
             loss: evaluation.loss(),
             rmse: evaluation.rmse(),
@@ -134,6 +92,25 @@ impl Candidate {
             cost: Some(evaluation.cost),
             seconds: start.elapsed().as_secs_f64(),
             variances: evaluation.variances,
+        }
+    }
+
+    /// An implicit mechanism: what it claims is all that is known.
+    fn claimed(family: Family, mechanism: &Mechanism, start: Instant) -> Self {
+        let claims = mechanism.claims;
+        Candidate {
+            family,
+            stamps: 1,
+            loss: claims.loss,
+            rmse: claims.rmse(mechanism.steps()),
+            sensitivity: claims.sensitivity,
+            sensitivity_kind: Kind::UpperBound,
+            sensitivity_spectral: None,
+            over_optimum: None,
+            max_variance: None,
+            cost: None,
+            seconds: start.elapsed().as_secs_f64(),
+            variances: Vec::new(),
         }
     }
 
@@ -160,7 +137,7 @@ pub struct Comparison {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeftOut {
     /// Which one.
-    pub choice: Choice,
+    pub family: Family,
     /// What went wrong with it; nothing where it was not wanted.
     pub failure: Option<String>,
 }
@@ -169,7 +146,7 @@ pub struct LeftOut {
 #[derive(Debug, Clone, Copy)]
 pub struct Comparing<'a> {
     /// What is being looked at.
-    pub choice: Choice,
+    pub family: Family,
     /// With how many stamps.
     pub stamps: usize,
     /// How many mechanisms are done, of how many.
@@ -196,52 +173,51 @@ pub fn compare(
         return Err(Error::argument("the workload", allowed, counted(workload.steps(), "step")));
     }
     let counts = match params.stamps {
-        Some(stamps) if !(1..=n).contains(&stamps) => {
-            return Err(Error::argument("stamps", format!("in 1..={n}"), stamps));
+        Some(stamps) => {
+            stamp::check(n, stamps)?;
+            vec![stamps]
         }
-        Some(stamps) => vec![stamps],
         None => stamp_counts(n),
     };
-    let (unwanted, choices): (Vec<Choice>, Vec<Choice>) =
-        Choice::all().into_iter().partition(|choice| params.without.contains(choice));
-    if choices.is_empty() {
-        let names: Vec<&str> = unwanted.into_iter().map(Choice::name).collect();
+    let (unwanted, wanted): (Vec<Family>, Vec<Family>) =
+        families::candidates().partition(|family| params.without.contains(family));
+    if wanted.is_empty() {
         let allowed = "a list that leaves at least one candidate";
-        return Err(Error::argument("without", allowed, names.join(",")));
+        return Err(Error::argument(
+            "without",
+            allowed,
+            families::names(unwanted.into_iter()).replace(' ', ""),
+        ));
     }
-    let left_out = unwanted.into_iter().map(|choice| LeftOut { choice, failure: None }).collect();
+    let left_out = unwanted.into_iter().map(|family| LeftOut { family, failure: None }).collect();
     let mut comparison = Comparison { lower_bound: None, candidates: Vec::new(), left_out };
     // The optimum first: the others are measured by it.
-    for (done, choice) in choices.iter().rev().enumerate() {
+    for (done, family) in wanted.iter().rev().enumerate() {
         let search = Search {
-            schema,
-            workload,
-            gap: params.gap,
+            run: (schema, workload, params.gap),
             observer,
-            choice: *choice,
-            done: (done, choices.len()),
+            family: *family,
+            done: (done, wanted.len()),
         };
-        let found = match choice {
-            Choice::Optimal => search.optimum().map(|(candidate, bound)| {
-                comparison.lower_bound = Some(bound);
-                candidate
-            }),
-            // Stamps of length one are all that independent noise is.
-            Choice::Structured(Family::Identity) => search.best(&[1]),
-            _ => search.best(&counts),
+        let found = match family.needs() {
+            Wants::Stamps => search.best(&counts),
+            _ => search.best(&[1]),
         };
         match found {
-            Ok(candidate) => comparison.candidates.push(candidate),
-            Err(error) if concerns_one(&error) => {
-                comparison.left_out.push(LeftOut { choice: *choice, failure: Some(error.to_string()) });
+            Ok(Found { candidate, lower_bound }) => {
+                comparison.lower_bound = comparison.lower_bound.or(lower_bound);
+                comparison.candidates.push(candidate);
+            }
+            Err(error) if error.concerns_one() => {
+                comparison.left_out.push(LeftOut { family: *family, failure: Some(error.to_string()) });
             }
             Err(error) => return Err(error),
         }
-        if *choice == Choice::Optimal && comparison.lower_bound.is_none() {
+        if *family == OPTIMAL && comparison.lower_bound.is_none() {
             let observe = |progress: &Progress| search.report(1, (0, 1), Some(progress));
             comparison.lower_bound = match verify::optimum(schema, workload, params.gap, &observe) {
                 Ok(bound) => Some(bound.value),
-                Err(error) if concerns_one(&error) => None,
+                Err(error) if error.concerns_one() => None,
                 Err(error) => return Err(error),
             };
         }
@@ -250,15 +226,10 @@ pub fn compare(
         candidate.over_optimum = comparison.lower_bound.map(|bound| candidate.loss / bound - 1.0);
     }
     // The simplest first where losses agree but for rounding.
-    let simplicity = |candidate: &Candidate| choices.iter().position(|choice| *choice == candidate.choice);
+    let simplicity = |candidate: &Candidate| wanted.iter().position(|family| *family == candidate.family);
     let rank = |candidate: &Candidate| ((candidate.loss.ln() / TIE).round() as i64, simplicity(candidate));
     comparison.candidates.sort_by_key(rank);
     Ok(comparison)
-}
-
-/// Whether an error is about one mechanism only, so that the others can still be compared.
-fn concerns_one(error: &Error) -> bool {
-    matches!(error.parts().0, Error::Unsupported(_) | Error::NoConvergence { .. } | Error::Numerical(_))
 }
 
 /// The numbers of stamps that are tried: all divisors of n, so that stamps are equally long; where there are few, some
@@ -275,102 +246,103 @@ pub fn stamp_counts(steps: usize) -> Vec<usize> {
     counts
 }
 
+/// Of a mechanism with each of these numbers of stamps, the one with the least loss: how many, what was made, and what it is worth. `None` for the
+/// value of an implicit mechanism, which nothing but its claims say. `tried` is told where the search stands, and answers whether to go on.
+pub fn best_stamps(
+    family: Family,
+    counts: &[usize],
+    run: &Run<'_>,
+    tried: &dyn Fn(usize, (usize, usize)) -> bool,
+) -> Result<(usize, Designed, Option<Evaluation>)> {
+    let mut best: Option<(usize, Designed, Option<Evaluation>)> = None;
+    let mut failed = None;
+    for (place, stamps) in counts.iter().copied().enumerate() {
+        if !tried(stamps, (place, counts.len())) {
+            return Err(Error::Interrupted);
+        }
+        let run = Run { stamps, ..*run };
+        let found = family.design(&run).and_then(|designed| {
+            let evaluation = worth(&designed, &run)?;
+            Ok((stamps, designed, evaluation))
+        });
+        let loss = |found: &(usize, Designed, Option<Evaluation>)| {
+            found.2.as_ref().map_or(f64::INFINITY, Evaluation::loss)
+        };
+        match found {
+            Ok(found) if best.as_ref().is_none_or(|best| loss(&found) < loss(best) * (1.0 - TIE)) => {
+                best = Some(found);
+            }
+            Ok(_) => {}
+            Err(error) if error.concerns_one() => failed = failed.or(Some(error)), // other stamps may do
+            Err(error) => return Err(error),
+        }
+    }
+    best.ok_or_else(|| failed.unwrap_or_else(|| Error::argument("stamps", "a list of at least one", "[]")))
+}
+
+fn worth(designed: &Designed, run: &Run<'_>) -> Result<Option<Evaluation>> {
+    let noise = match designed {
+        Designed::Noise(noise) => noise,
+        Designed::Mechanism(mechanism) => &mechanism.noise,
+    };
+    Ok(match noise {
+        Noise::Structured(structured) => {
+            let factorization = structured.factorization(run.schema.steps())?;
+            Some(evaluate(&factorization, run.schema, run.workload)?)
+        }
+        Noise::Dense(noising) => {
+            Some(evaluate(&DenseFactorization::new(noising.clone())?, run.schema, run.workload)?)
+        }
+        Noise::Implicit { .. } => None,
+    })
+}
+
 /// The search for one mechanism.
 struct Search<'a> {
-    schema: &'a Schema,
-    workload: &'a Workload,
-    gap: f64,
+    run: (&'a Schema, &'a Workload, f64),
     observer: CompareObserver<'a>,
-    choice: Choice,
+    family: Family,
     done: (usize, usize),
+}
+
+/// What it found.
+struct Found {
+    candidate: Candidate,
+    lower_bound: Option<f64>,
 }
 
 impl Search<'_> {
     fn report(&self, stamps: usize, tried: (usize, usize), optimizing: Option<&Progress>) -> bool {
-        (self.observer)(&Comparing { choice: self.choice, stamps, done: self.done, tried, optimizing })
+        (self.observer)(&Comparing { family: self.family, stamps, done: self.done, tried, optimizing })
     }
 
     /// The number of stamps with the least loss.
-    fn best(&self, counts: &[usize]) -> Result<Candidate> {
+    fn best(&self, counts: &[usize]) -> Result<Found> {
         let start = Instant::now();
-        let n = self.schema.steps();
-        let mut best: Option<(usize, Evaluation)> = None;
-        let mut failed = too_long(n);
-        let longest = |stamps: usize| n.div_ceil(stamps);
-        let feasible =
-            |stamps: &&usize| self.choice != Choice::SingleEpoch || longest(**stamps) <= MAX_DENSE_STEPS;
-        let counts: Vec<&usize> = counts.iter().filter(feasible).collect();
-        for (place, stamps) in counts.iter().enumerate() {
-            let tried = (place, counts.len());
-            if !self.report(**stamps, tried, None) {
-                return Err(Error::Interrupted);
-            }
-            let stamped = self.stamped(**stamps, tried);
-            let evaluation = match stamped.and_then(|stamped| evaluate(&stamped, self.schema, self.workload))
-            {
-                Ok(evaluation) => evaluation,
-                Err(error) if concerns_one(&error) => {
-                    failed = error; // other stamps may do
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            if best.as_ref().is_none_or(|(_, best)| evaluation.loss() < best.loss() * (1.0 - TIE)) {
-                best = Some((**stamps, evaluation));
-            }
-        }
-        let (stamps, evaluation) = best.ok_or(failed)?;
-        Ok(Candidate::new(self.choice, stamps, evaluation, start))
-    }
-
-    fn stamped(&self, stamps: usize, tried: (usize, usize)) -> Result<Stamped> {
-        Stamped::new(self.schema.steps(), stamps, |length| match self.choice {
-            Choice::Structured(family) => family.factorization(length),
-            _ => {
-                let observe = |progress: &Progress| self.report(stamps, tried, Some(progress));
-                let noising = make::single_epoch_stamp(length, self.workload, self.gap, &observe)?;
-                Ok(Arc::new(DenseFactorization::new(noising)?))
-            }
-        })
-    }
-
-    /// The optimum and its lower bound: with its matrix, or implicit where that would be too large.
-    fn optimum(&self) -> Result<(Candidate, f64)> {
-        let start = Instant::now();
-        let params =
-            Params { gap: self.gap, implicit: self.schema.steps() > MAX_DENSE_STEPS, ..Params::default() };
-        let observe = |progress: &Progress| self.report(1, (0, 1), Some(progress));
-        let mechanism = optimize::optimize(self.schema, self.workload, &params, &observe)?.mechanism;
-        let claims = mechanism.claims;
-        let candidate = match mechanism.noise {
-            Noise::Dense(noising) => {
-                let factorization: &dyn Factorization = &DenseFactorization::new(noising)?;
-                let evaluation = evaluate(factorization, self.schema, self.workload)?;
-                Candidate::new(self.choice, 1, evaluation, start)
-            }
-            _ => Candidate {
-                choice: self.choice,
-                stamps: 1,
-                loss: claims.loss,
-                rmse: claims.rmse(self.schema.steps()),
-                sensitivity: claims.sensitivity,
-                sensitivity_kind: Kind::UpperBound,
-                sensitivity_spectral: None,
-                over_optimum: None,
-                max_variance: None,
-                cost: None,
-                seconds: start.elapsed().as_secs_f64(),
-                variances: Vec::new(),
-            },
+        let (schema, workload, gap) = self.run;
+        let at = Cell::new((1, (0, counts.len())));
+        let observe = |progress: &Progress| {
+            let (stamps, tried) = at.get();
+            self.report(stamps, tried, Some(progress))
         };
-        Ok((candidate, claims.lower_bound))
+        let tried = |stamps: usize, tried: (usize, usize)| {
+            at.set((stamps, tried));
+            self.report(stamps, tried, None)
+        };
+        let run = Run { gap, may_be_implicit: true, ..Run::new(schema, workload, &observe) };
+        let (stamps, designed, evaluation) = best_stamps(self.family, counts, &run, &tried)?;
+        let mechanism = match designed {
+            Designed::Mechanism(mechanism) => Some(mechanism),
+            Designed::Noise(_) => None,
+        };
+        let lower_bound = mechanism.as_ref().and_then(|mechanism| mechanism.claims.lower_bound);
+        let candidate = match (evaluation, mechanism) {
+            (Some(evaluation), _) => Candidate::new(self.family, stamps, evaluation, start),
+            (None, Some(mechanism)) => Candidate::claimed(self.family, &mechanism, start),
+            (None, None) => return Err(Error::Unsupported("nothing is known of what was made".into())),
+        };
+        Ok(Found { candidate, lower_bound })
     }
-}
-
-fn too_long(steps: usize) -> Error {
-    Error::Unsupported(format!(
-        "its matrix would be too large: a stamp may have {MAX_DENSE_STEPS} steps at most, the run has {steps}"
-    ))
 }
 
 /// What a run can afford.

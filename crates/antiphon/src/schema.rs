@@ -215,6 +215,66 @@ impl Schema {
         }
     }
 
+    /// A schema with patterns that can be listed, all of which this one has too: itself where that is possible. What bounds all mechanisms from below
+    /// under fewer patterns does so under more.
+    pub fn listed_part(&self) -> Option<Schema> {
+        match self {
+            Schema::MinSeparation { steps, min_separation, max_participations } => {
+                Self::fixed_order_at_most(*steps, *min_separation, *max_participations).ok()
+            }
+            Schema::Reshuffled { epochs, steps_per_epoch } if !self.is_listed() => {
+                Self::epochs(*epochs, *steps_per_epoch).ok()
+            }
+            other => Some(other.clone()),
+        }
+    }
+
+    /// Whether every pattern of another schema is allowed under this one.
+    pub fn contains(&self, other: &Schema) -> bool {
+        if self.steps() != other.steps() {
+            return false;
+        }
+        if self == other {
+            return true;
+        }
+        match (self, other) {
+            (
+                Schema::MinSeparation { min_separation: b, max_participations: k, .. },
+                Schema::FixedOrder { steps_per_epoch: other_b, max_participations: other_k, .. }
+                | Schema::MinSeparation { min_separation: other_b, max_participations: other_k, .. },
+            ) if other_b >= b && other_k <= k => true,
+            (
+                Schema::Reshuffled { steps_per_epoch: b, .. },
+                Schema::FixedOrder { steps_per_epoch: other_b, .. },
+            ) if other_b == b => true,
+            _ => other.listed().is_some_and(|patterns| patterns.iter().all(|pattern| self.permits(pattern))),
+        }
+    }
+
+    /// Whether one example may take part in these steps, which increase.
+    pub fn permits(&self, pattern: &[usize]) -> bool {
+        let apart = |least: usize| pattern.windows(2).all(|pair| pair[1] - pair[0] >= least);
+        match self {
+            Schema::FixedOrder { steps_per_epoch: b, max_participations: k, .. } => match pattern {
+                [first, .., last] => {
+                    (last - first) / b < *k && pattern.iter().all(|step| (step - first).is_multiple_of(*b))
+                }
+                _ => true,
+            },
+            Schema::MinSeparation { min_separation, max_participations, .. } => {
+                pattern.len() <= *max_participations && apart(*min_separation)
+            }
+            Schema::Reshuffled { steps_per_epoch: b, .. } => {
+                pattern.windows(2).all(|pair| pair[0] / b < pair[1] / b)
+            }
+            Schema::Patterns { patterns, .. } => {
+                let inside =
+                    |whole: &Vec<usize>| pattern.iter().all(|step| whole.binary_search(step).is_ok());
+                patterns.iter().any(inside)
+            }
+        }
+    }
+
     /// Whether every step belongs to exactly one pattern. Then orthogonal mechanisms are optimal (docs/theory.md).
     pub fn is_partition(&self) -> bool {
         if self.residues().is_some() {
@@ -317,6 +377,44 @@ mod tests {
         assert_eq!(patterns, [vec![0, 2], vec![1, 3], vec![2, 4], vec![3, 5], vec![4, 6]]);
         assert!(!schema.is_partition());
         assert_eq!(schema.residues(), None);
+    }
+
+    #[test]
+    fn a_schema_contains_another_if_it_permits_its_patterns() {
+        let schemas = [
+            Schema::epochs(3, 2),
+            Schema::single(6),
+            Schema::every_step(6),
+            Schema::fixed_order(6, 4),
+            Schema::fixed_order_at_most(6, 2, 2),
+            Schema::min_separation(6, 2, 3),
+            Schema::min_separation(6, 2, 2),
+            Schema::min_separation(6, 3, 2),
+            Schema::reshuffled(3, 2),
+            Schema::reshuffled(2, 3),
+            Schema::reshuffled(6, 1),
+            Schema::patterns(6, vec![vec![0, 2, 4], vec![1, 3, 5], vec![0, 1]]),
+        ]
+        .map(Result::unwrap);
+        // All sets of six steps; a schema is what it permits.
+        let sets: Vec<Vec<usize>> =
+            (0..64).map(|bits: usize| (0..6).filter(|step| bits >> step & 1 == 1).collect()).collect();
+        for a in &schemas {
+            for set in sets.iter().filter(|set| !set.is_empty()) {
+                if let Some(patterns) = a.listed() {
+                    let inside = patterns.iter().any(|whole| set.iter().all(|step| whole.contains(step)));
+                    assert_eq!(a.permits(set), inside, "{a:?} {set:?}");
+                }
+            }
+            for b in &schemas {
+                let contains = sets.iter().all(|set| !b.permits(set) || a.permits(set));
+                assert!(contains || !a.contains(b), "{a:?} {b:?}");
+                assert!(a.contains(b) || !contains || !b.is_listed(), "{a:?} {b:?}");
+            }
+            let part = a.listed_part().unwrap();
+            assert!(part.is_listed() && a.contains(&part), "{a:?}");
+        }
+        assert!(!schemas[0].contains(&Schema::epochs(3, 3).unwrap()));
     }
 
     #[test]

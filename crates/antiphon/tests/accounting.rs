@@ -3,8 +3,9 @@
 
 use antiphon::accounting::calibrate::Run;
 use antiphon::accounting::{Event, Params, epsilon, gaussian, zcdp};
+use antiphon::families;
 use antiphon::make;
-use antiphon::mechanism::{Family, Structured};
+use antiphon::mechanism::Structured;
 use antiphon::schema::Schema;
 use antiphon::verify;
 use antiphon::workload::Workload;
@@ -84,7 +85,7 @@ fn zcdp_implies_what_mpmath_says() {
 fn a_mechanism_is_one_gaussian_and_agrees_with_composition() {
     let (steps, z) = (9, 0.5);
     let schema = Schema::every_step(steps).unwrap();
-    let identity = Structured { family: Family::Identity, stamps: 1 };
+    let identity = Structured::formula(families::IDENTITY, 1);
     let workload = Workload::prefix_sum(steps);
     let mechanism = make::structured(identity, &schema, &workload, 1e-3, &|_| true).unwrap();
     assert_eq!(Run::Matrix.event(z), Event::gaussian(z));

@@ -2,10 +2,11 @@
 //! still be a bound, and no file with a false bound may pass.
 
 use antiphon::certificate::lower_bound_in_linear_time;
+use antiphon::families;
 use antiphon::linalg::Matrix;
 use antiphon::linalg::dense::singular_values;
 use antiphon::linalg::quadrature::Quadrature;
-use antiphon::mechanism::{Certificate, Claims, Family, Noise, Parts, Structured};
+use antiphon::mechanism::{Certificate, Claims, Noise, Parts, Structured};
 use antiphon::optimize::{Params, optimize};
 use antiphon::schema::Schema;
 use antiphon::workload::Workload;
@@ -71,7 +72,7 @@ fn factors(words: &mut Words, n: usize, b: usize, mode: usize) -> Certificate {
             factors[r][i * size(r) + j] = words.wild();
         }
     }
-    Certificate { factors }
+    Certificate::new(factors)
 }
 
 /// Case by number, as in fixtures/forged.py.
@@ -102,8 +103,8 @@ fn proves_no_more_than_it_does(number: u64, exact: f64, path: &Path) -> bool {
         schema,
         workload,
         noise: Noise::Implicit { rule, squared_sensitivity: 1e80 },
-        certificate,
-        claims: Claims { loss: lower_bound.max(1e200), lower_bound, sensitivity: 1e30 },
+        certificate: Some(certificate),
+        claims: Claims { loss: lower_bound.max(1e200), lower_bound: Some(lower_bound), sensitivity: 1e30 },
     };
     file::write(path, &forged.into(), true).unwrap();
     let report = verify::mechanism(&file::read(path).unwrap());
@@ -155,10 +156,12 @@ fn losses_of_nearly_singular_certificates_are_not_understated() {
         let a: f64 = singular_values(&workload.apply(&l)).unwrap().iter().sum();
         let rule = Quadrature::new(1e-22 / size, 1e4, 40).unwrap();
         let least = a / rule.supremum(1e-9);
-        let claims = Claims { loss: 1e100, lower_bound: 1e-9, sensitivity: 1e20 };
+        let claims = Claims { loss: 1e100, lower_bound: Some(1e-9), sensitivity: 1e20 };
         let noise = Noise::Implicit { rule, squared_sensitivity: 1.0 };
-        let certificate = Certificate { factors };
-        let report = verify::mechanism(&Parts { schema, workload, noise, certificate, claims }.into());
+        let certificate = Certificate::new(factors);
+        let report = verify::mechanism(
+            &Parts { schema, workload, noise, certificate: Some(certificate), claims }.into(),
+        );
         if let Ok(report) = report {
             assert!(report.loss >= 1e40 * least * (1.0 - 1e-9), "case {number}: {:e} {least:e}", report.loss);
         }
@@ -174,14 +177,20 @@ fn forged_certificates_of_long_runs_prove_less_than_the_optimum() {
     let optimum = optimize(&schema, &workload, &params, &|_| true).unwrap().mechanism;
     let best = optimum.claims().loss;
     assert!(verify::mechanism(&optimum).unwrap().ok());
-    let structured = Structured { family: Family::Identity, stamps: 1 };
+    let structured = Structured::formula(families::IDENTITY, 1);
     for number in 0..50 {
         let mut words = Words(number);
         let certificate = factors(&mut words, n, b, number as usize % 3);
         // What a forger would like to be believed of independent noise.
-        let claims = Claims { loss: 1.5 * best, lower_bound: 1.4 * best, sensitivity: 2.0 };
-        let noise = Noise::Structured(structured);
-        let forged = Parts { schema: schema.clone(), workload: workload.clone(), noise, certificate, claims };
+        let claims = Claims { loss: 1.5 * best, lower_bound: Some(1.4 * best), sensitivity: 2.0 };
+        let noise = Noise::Structured(structured.clone());
+        let forged = Parts {
+            schema: schema.clone(),
+            workload: workload.clone(),
+            noise,
+            certificate: Some(certificate),
+            claims,
+        };
         let report = verify::mechanism(&forged.into()).unwrap();
         let bound = report.lower_bound.unwrap();
         assert!(bound <= best, "case {number}: {bound:e} > {best:e}");

@@ -2,11 +2,12 @@
 
 mod common;
 
+use antiphon::families;
+use antiphon::families::fft::{self, Fft};
+use antiphon::families::tree::OnlineTree;
 use antiphon::linalg::dense::{self, Matrix};
 use antiphon::mechanism::factorization::variances_by_columns;
-use antiphon::mechanism::fft::{self, Fft};
 use antiphon::mechanism::stamp::lengths;
-use antiphon::mechanism::tree::OnlineTree;
 use antiphon::mechanism::{
     DenseFactorization, Factorization, Family, NoisingMatrix, Stamped, Structured, evaluate,
 };
@@ -23,7 +24,7 @@ use std::sync::Arc;
 /// C and W, written out entry by entry from their definitions.
 fn explicit(family: Family, n: usize, stamps: usize) -> (Matrix, Matrix) {
     let definitions::Explicit { encoder, noising, .. } =
-        definitions::explicit(Structured { family, stamps }, n).unwrap();
+        definitions::explicit(&Structured::formula(family, stamps), n).unwrap();
     (encoder, noising)
 }
 
@@ -56,7 +57,7 @@ fn largest_difference(a: &Matrix, b: &Matrix) -> f64 {
 }
 
 fn family() -> impl Strategy<Value = Family> {
-    prop::sample::select(Family::ALL.to_vec())
+    prop::sample::select(families::formulas().collect::<Vec<_>>())
 }
 
 proptest! {
@@ -68,7 +69,7 @@ proptest! {
         family in family(), n in 1usize..70, stamps in 1usize..9, kind in 0usize..4,
     ) {
         let stamps = stamps.min(n);
-        let fast = Structured { family, stamps }.factorization(n).unwrap();
+        let fast = Structured::formula(family, stamps).factorization(n).unwrap();
         let (c, w) = explicit(family, n, stamps);
         let (unit, inputs) = (dense::identity(n), dense::identity(fast.inputs()));
         let encoder = fast.encode(&unit);
@@ -104,7 +105,7 @@ proptest! {
         let stamps = stamps.min(n);
         let (c, w) = explicit(family, n, stamps);
         let workload = workload(kind, n);
-        let fast = Structured { family, stamps }.factorization(n).unwrap();
+        let fast = Structured::formula(family, stamps).factorization(n).unwrap();
         let found = evaluate(&fast, &schema, &workload).unwrap();
         let truth = sensitivity::sensitivity_of_encoder(&c, &schema).unwrap();
         prop_assert!(found.sensitivity.upper >= truth.lower);
@@ -122,7 +123,7 @@ proptest! {
     fn the_online_tree_streams_its_matrix(n in 1usize..300, d in 1usize..4) {
         let tree = OnlineTree::new(n);
         let z = dense::from_fn(tree.inputs(), d, |i, j| ((7 * i + 3 * j) as f64).sin());
-        let matrix = &explicit(Family::TreeOnline, n, 1).1 * &z;
+        let matrix = &explicit(families::TREE_ONLINE, n, 1).1 * &z;
         let mut stream = tree.stream(d);
         let mut asked = vec![0; tree.inputs()];
         let mut row = vec![0.0; d];
@@ -146,7 +147,7 @@ proptest! {
 /// this is what stamped noising matrices do.
 #[test]
 fn stamps_restart_prefix_sums() {
-    for family in Family::ALL {
+    for family in families::formulas() {
         let (length, stamps) = (11, 3);
         let (_, w) = explicit(family, length, 1);
         let b = Workload::prefix_sum(length).apply(&w);
@@ -158,7 +159,7 @@ fn stamps_restart_prefix_sums() {
                 std::cmp::Ordering::Greater => b[(length - 1, j % columns)],
             }
         });
-        let fast = Structured { family, stamps }.factorization(length * stamps).unwrap();
+        let fast = Structured::formula(family, stamps).factorization(length * stamps).unwrap();
         let noise = fast.noise(&dense::identity(fast.inputs()));
         let decoder = Workload::prefix_sum(length * stamps).apply(&noise);
         assert!(largest_difference(&decoder, &restarted) < 1e-10, "{family:?}");
@@ -169,7 +170,7 @@ fn stamps_restart_prefix_sums() {
 #[test]
 fn the_fft_decoder_is_the_pseudo_inverse() {
     for n in [1, 2, 3, 17, 128, 211, 300] {
-        let (_, slow) = explicit(Family::FftOptimal, n, 1);
+        let (_, slow) = explicit(families::FFT_OPTIMAL, n, 1);
         let fast = Fft::with_optimal_decoder(n).unwrap();
         let noise = fast.noise(&dense::identity(2 * n));
         let difference = largest_difference(&noise, &slow);
@@ -189,13 +190,13 @@ fn optimal_decoders_are_better_and_none_beats_the_optimum() {
         let optimum = optimize(&schema, &workload, &Params::default(), &|_| true).unwrap().mechanism;
         for stamps in [1, 2, 4, 5, 32] {
             let loss = |family| {
-                let fast = Structured { family, stamps }.factorization(32).unwrap();
+                let fast = Structured::formula(family, stamps).factorization(32).unwrap();
                 evaluate(&fast, &schema, &workload).unwrap().loss()
             };
-            assert!(loss(Family::TreeOptimal) <= loss(Family::TreeOnline) * (1.0 + 1e-9));
-            assert!(loss(Family::FftOptimal) <= loss(Family::Fft) * (1.0 + 1e-9));
-            for family in Family::ALL {
-                assert!(loss(family) >= optimum.claims().lower_bound, "{family:?} {stamps}");
+            assert!(loss(families::TREE_OPTIMAL) <= loss(families::TREE_ONLINE) * (1.0 + 1e-9));
+            assert!(loss(families::FFT_OPTIMAL) <= loss(families::FFT) * (1.0 + 1e-9));
+            for family in families::formulas() {
+                assert!(loss(family) >= optimum.claims().lower_bound.unwrap(), "{family:?} {stamps}");
             }
         }
     }
@@ -209,7 +210,9 @@ fn dense_mechanisms_are_factorizations_too() {
     let antiphon::mechanism::Noise::Dense(noising) = optimized.mechanism.noise() else { panic!("dense") };
     let used_under = Schema::epochs(6, 6).unwrap();
     let workload = workload(2, 36);
-    let stamped = Stamped::new(36, 3, |_| Ok(Arc::new(DenseFactorization::new(noising.clone())?))).unwrap();
+    let stamped = Stamped::of(
+        (0..3).map(|_| Arc::new(DenseFactorization::new(noising.clone()).unwrap()) as Arc<dyn Factorization>),
+    );
     let found = evaluate(&stamped, &used_under, &workload).unwrap();
     let w = block_diagonal(&vec![noising.matrix().clone(); 3]);
     let whole = NoisingMatrix::new(w).unwrap();
@@ -224,7 +227,7 @@ fn dense_mechanisms_are_factorizations_too() {
 #[test]
 fn the_allowance_covers_the_transform() {
     for n in [1, 5, 64, 499, 1000, 1009] {
-        let fast = Family::Fft.factorization(n).unwrap();
+        let fast = Structured::formula(families::FFT, 1).factorization(n).unwrap();
         for j in [0, n / 3, n / 2, n - 1] {
             let terms = (1..2 * n).step_by(2).map(|k| {
                 let angle = PI * k as f64 / (2 * n) as f64;
@@ -247,7 +250,7 @@ const GRAM_DIAGONALS: [(usize, f64); 2] =
 #[test]
 fn the_allowance_covers_the_transform_of_long_runs() {
     for (n, expected) in GRAM_DIAGONALS {
-        let fast = Family::Fft.factorization(n).unwrap();
+        let fast = Structured::formula(families::FFT, 1).factorization(n).unwrap();
         let error = (fast.gram(0, 0) - expected).abs();
         assert!(error <= fast.gram_error(), "n = {n}: {error:e} {:e}", fast.gram_error());
         assert!(fft::noise_variance(n, 0.25, 1.0) >= 2.0 * expected * (1.0 - f64::EPSILON));
@@ -268,9 +271,9 @@ fn variances_hold_for_rates_of_any_size() {
     for rates in rates {
         for momentum in [0.0, 0.9, 0.99] {
             let workload = Workload::training(n, momentum, Some(rates.clone())).unwrap();
-            for family in Family::ALL {
+            for family in families::formulas() {
                 for stamps in [1, 3, 7, n] {
-                    let fast = Structured { family, stamps }.factorization(n).unwrap();
+                    let fast = Structured::formula(family, stamps).factorization(n).unwrap();
                     let decoder = workload.apply(&explicit(family, n, stamps).1);
                     for (t, variance) in fast.variances(&workload).iter().enumerate() {
                         let definition: f64 = (0..decoder.ncols()).map(|j| decoder[(t, j)].powi(2)).sum();
@@ -316,7 +319,7 @@ fn a_tiny_encoder_is_refused() {
 #[test]
 fn the_fft_mechanisms_error_and_privacy() {
     let (n, rho, kappa) = (100, 0.5, 1.0);
-    let (c, w) = explicit(Family::Fft, n, 1);
+    let (c, w) = explicit(families::FFT, n, 1);
     let b = Workload::prefix_sum(n).apply(&w);
     let variance = fft::noise_variance(n, rho, kappa);
     // One participation: ρ = sens²/(2σ²).
@@ -338,7 +341,7 @@ fn the_fft_mechanisms_error_and_privacy() {
         Schema::patterns(n, vec![vec![0, 1, 2, 3], vec![10, 50, 98, 99]]).unwrap(),
         Schema::fixed_order_at_most(n, 7, 4).unwrap(),
     ] {
-        let fast = Structured { family: Family::Fft, stamps: 1 }.factorization(n).unwrap();
+        let fast = Structured::formula(families::FFT, 1).factorization(n).unwrap();
         let found = evaluate(&fast, &schema, &Workload::prefix_sum(n)).unwrap();
         let exact = found.sensitivity.upper.powi(2) / (2.0 * variance);
         assert!(exact <= fft::zcdp(n, variance, kappa, 4) * (1.0 + 1e-12), "{exact}");
@@ -354,8 +357,8 @@ fn the_fft_mechanisms_error_and_privacy() {
 #[test]
 fn mechanisms_under_minimum_separation() {
     let schema = Schema::min_separation(24, 6, 3).unwrap();
-    for family in Family::ALL {
-        let fast = Structured { family, stamps: 2 }.factorization(24).unwrap();
+    for family in families::formulas() {
+        let fast = Structured::formula(family, 2).factorization(24).unwrap();
         let found = evaluate(&fast, &schema, &Workload::prefix_sum(24)).unwrap();
         let (c, _) = explicit(family, 24, 2);
         let truth = sensitivity::sensitivity_of_encoder(&c, &schema).unwrap();
@@ -367,11 +370,11 @@ fn mechanisms_under_minimum_separation() {
 #[test]
 fn bad_stamps_are_refused() {
     for stamps in [0, 11] {
-        let error = Structured { family: Family::Fft, stamps }.factorization(10).err().unwrap();
+        let error = Structured::formula(families::FFT, stamps).factorization(10).err().unwrap();
         assert_eq!(error.to_string(), format!("stamps must be in 1..=10, got {stamps}"));
     }
     assert_eq!(lengths(10, 4).unwrap(), [3, 3, 2, 2]);
-    let fast = Structured { family: Family::Identity, stamps: 1 }.factorization(4).unwrap();
+    let fast = Structured::formula(families::IDENTITY, 1).factorization(4).unwrap();
     let error = evaluate(&fast, &Schema::epochs(2, 3).unwrap(), &Workload::prefix_sum(4)).unwrap_err();
     assert_eq!(error.to_string(), "the schema must be for 4 steps, as the factorization is, got 6 steps");
 }

@@ -4,8 +4,9 @@
 #![allow(clippy::single_range_in_vec_init, clippy::reversed_empty_ranges)]
 
 use antiphon::accounting::{Adjacency, NoiseMultiplier};
+use antiphon::families;
 use antiphon::make;
-use antiphon::mechanism::{Family, Structured};
+use antiphon::mechanism::Structured;
 use antiphon::noise::{Cipher, Key, Origin, Rows, Stddev, key_file};
 use antiphon::optimize::{Params, optimize};
 use antiphon::run::audit::audit;
@@ -33,7 +34,7 @@ fn mechanism() -> Verified {
 
 fn tree() -> Verified {
     let (schema, workload) = (Schema::epochs(3, 4).unwrap(), Workload::prefix_sum(12));
-    let tree = Structured { family: Family::TreeOnline, stamps: 1 };
+    let tree = Structured::formula(families::TREE_ONLINE, 1);
     verify(make::structured(tree, &schema, &workload, 1e-3, &|_| true).unwrap()).unwrap()
 }
 

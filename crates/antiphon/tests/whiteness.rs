@@ -9,8 +9,9 @@
 //! - the largest of all 276 correlations between steps, each normal with variance 1/d, against the two-sided quantile
 //!   at α/276 (Bonferroni).
 
+use antiphon::families;
 use antiphon::linalg::dense::{self, Matrix};
-use antiphon::mechanism::{DenseFactorization, Factorization, Family, Noise, Stamped, Structured};
+use antiphon::mechanism::{DenseFactorization, Factorization, Noise, Stamped, Structured};
 use antiphon::noise::{Cipher, Key};
 use antiphon::optimize::{Params, optimize};
 use antiphon::schema::Schema;
@@ -89,9 +90,9 @@ fn gaussians(key: &Key, rows: usize, first: usize, width: usize) -> Matrix {
 /// Every mechanism, under its name.
 fn mechanisms() -> Vec<(String, Arc<dyn Factorization>)> {
     let mut all: Vec<(String, Arc<dyn Factorization>)> = Vec::new();
-    for family in Family::ALL {
+    for family in families::formulas() {
         for stamps in [1, 3, 5] {
-            let stamped = Structured { family, stamps }.factorization(STEPS).unwrap();
+            let stamped = Structured::formula(family, stamps).factorization(STEPS).unwrap();
             all.push((format!("{} ×{stamps}", family.name()), Arc::new(stamped)));
         }
     }
@@ -103,7 +104,7 @@ fn mechanisms() -> Vec<(String, Arc<dyn Factorization>)> {
     };
     all.push(("optimal".into(), dense(Schema::epochs(3, 8).unwrap())));
     all.push(("single-epoch".into(), dense(Schema::single(STEPS).unwrap())));
-    let stamped = Stamped::new(STEPS, 2, |n| Ok(dense(Schema::single(n)?))).unwrap();
+    let stamped = Stamped::of((0..2).map(|_| dense(Schema::single(STEPS / 2).unwrap())));
     all.push(("single-epoch ×2".into(), Arc::new(stamped)));
     all
 }

@@ -168,7 +168,7 @@ impl Accuracy {
             return Err(Error::argument("--repeats", "in 1..=1000", self.repeats));
         }
         for name in &self.mechanisms {
-            let unknown = |_| Error::argument("--mechanisms", format!("of {}", Kind::NAMES), name);
+            let unknown = |_| Error::argument("--mechanisms", format!("of {}", Kind::names()), name);
             name.parse::<Kind>().map_err(unknown)?;
         }
         Ok(())

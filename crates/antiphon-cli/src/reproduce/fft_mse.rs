@@ -4,10 +4,8 @@ use super::Pictures;
 use crate::chart::{Lines, Picture, Series};
 use crate::compare::table;
 use crate::output::{answer, print_json};
+use antiphon::families::fft::{Fft, lower_bound_of_huu, mean_squared_error, mean_squared_error_in_the_paper};
 use antiphon::mechanism::evaluate;
-use antiphon::mechanism::fft::{
-    Fft, lower_bound_of_huu, mean_squared_error, mean_squared_error_in_the_paper,
-};
 use antiphon::schema::Schema;
 use antiphon::verify;
 use antiphon::workload::Workload;

@@ -14,14 +14,18 @@ use crate::chart::{self, Picture};
 use crate::output::program;
 use antiphon::atomic;
 use antiphon::error::{Error, Result};
-use antiphon::make;
-use antiphon::mechanism::{DenseFactorization, Family, Noise, Stamped};
+use antiphon::families;
+use antiphon::mechanism::family::{Designed, Run};
+use antiphon::mechanism::stamp::{self, Shared};
+use antiphon::mechanism::{DenseFactorization, Noise, Stamped};
 use antiphon::optimize::{Params, optimize};
 use antiphon::schema::Schema;
 use antiphon::workload::Workload;
 use antiphon_train::data::Name;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -155,25 +159,34 @@ const GAP: f64 = 1e-4;
 /// optimum, for the epochs that one stamp sees.
 fn factorization(name: &str, stamps: usize, schema: &Schema, workload: &Workload) -> Result<Stamped> {
     let steps = schema.steps();
-    if let Some(family) = Family::ALL.into_iter().find(|family| family.name() == name) {
-        return Stamped::new(steps, stamps, |length| family.factorization(length));
-    }
-    Stamped::new(steps, stamps, |length| {
-        let noising = match (name, schema, workload) {
-            ("single-epoch", _, _) => make::single_epoch_stamp(length, workload, GAP, &|_| true)?,
-            ("optimal", Schema::FixedOrder { steps_per_epoch, .. }, Workload::Training(training)) => {
-                let part = Schema::fixed_order(length, length.min(*steps_per_epoch))?;
-                let workload = Workload::Training(training.part(0, length));
-                let params = Params { gap: GAP, ..Params::default() };
-                match optimize(&part, &workload, &params, &|_| true)?.mechanism.into_parts().noise {
-                    Noise::Dense(noising) => noising,
-                    _ => return Err(Error::Unsupported("a dense mechanism was asked for".into())),
-                }
-            }
-            _ => return Err(Error::argument("mechanism", "a name of the paper's table", name)),
+    let family = families::named(name)?;
+    if family != families::OPTIMAL {
+        let run = Run { stamps, gap: GAP, ..Run::new(schema, workload, &|_| true) };
+        return match family.design(&run)? {
+            Designed::Noise(Noise::Structured(structured)) => structured.factorization(steps),
+            _ => Err(Error::argument("mechanism", "a name of the paper's table", name)),
         };
-        Ok(Arc::new(DenseFactorization::new(noising)?))
-    })
+    }
+    let optimum = |length: usize| -> Result<Shared> {
+        let (Schema::FixedOrder { steps_per_epoch, .. }, Workload::Training(training)) = (schema, workload)
+        else {
+            return Err(Error::Unsupported("the paper's table has epochs in a fixed order".into()));
+        };
+        let part = Schema::fixed_order(length, length.min(*steps_per_epoch))?;
+        let workload = Workload::Training(training.part(0, length));
+        let params = Params { gap: GAP, ..Params::default() };
+        match optimize(&part, &workload, &params, &|_| true)?.mechanism.into_parts().noise {
+            Noise::Dense(noising) => Ok(Arc::new(DenseFactorization::new(noising)?)),
+            _ => Err(Error::Unsupported("a dense mechanism was asked for".into())),
+        }
+    };
+    let mut made: BTreeMap<usize, Shared> = BTreeMap::new(); // at most two lengths
+    for length in stamp::lengths(steps, stamps)? {
+        if let Entry::Vacant(place) = made.entry(length) {
+            place.insert(optimum(length)?);
+        }
+    }
+    Ok(Stamped::of(stamp::lengths(steps, stamps)?.into_iter().map(|length| made[&length].clone())))
 }
 
 /// A progress bar on standard error, silent where that is not a terminal.

@@ -209,7 +209,7 @@ mod tests {
                     factor
                 })
                 .collect();
-            let certificate = Certificate { factors };
+            let certificate = Certificate::new(factors);
             let stacked = Stacked::new(&schema, &workload, &certificate).unwrap();
             let determinants = Determinants::new(&stacked);
             let values = dense::singular_values(&workload.apply(&l)).unwrap();

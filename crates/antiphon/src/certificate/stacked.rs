@@ -338,11 +338,11 @@ mod tests {
         let identity = vec![1.0, 0.0, 0.0, 1.0];
         for tiny in [0.0, 5e-324, 1e-310, 1e-200] {
             let certificate =
-                Certificate { factors: vec![vec![tiny, 0.0, 0.0, tiny], identity.clone(), identity.clone()] };
+                Certificate::new(vec![vec![tiny, 0.0, 0.0, tiny], identity.clone(), identity.clone()]);
             let stacked = Stacked::new(&schema, &workload, &certificate).unwrap();
             assert_eq!(stacked.spectrum().1, f64::INFINITY, "{tiny:e}");
         }
-        let certificate = Certificate { factors: vec![identity; 3] };
+        let certificate = Certificate::new(vec![identity; 3]);
         let stacked = Stacked::new(&schema, &workload, &certificate).unwrap();
         assert!(stacked.spectrum().1 < 100.0);
         // The eigenvalues of V⁻¹ are 4·sin²(π(2i + 1)/26): 0.0581 and 3.7709 at the ends.

@@ -4,12 +4,16 @@ use crate::error::{Error, Result};
 use crate::tensors::framed;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata as Layout, TensorInfo};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 pub const FORMAT: &str = "antiphon-mechanism";
-pub const FORMAT_VERSION: &str = "1";
+/// The version that is written; the one before it is read too.
+pub const FORMAT_VERSION: &str = "2";
+pub const FORMER_VERSION: &str = "1";
 /// Largest header that is written or read, in bytes. Only a list of patterns makes a header long.
 pub const MAX_HEADER: u64 = 64 << 20;
 /// What stands for the checksum while the checksum is computed.
@@ -43,7 +47,12 @@ pub struct Metadata {
     pub schema: String,
     pub workload: String,
     pub loss: String,
-    pub lower_bound: String,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub bound: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub bound_schema: Option<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub lower_bound: Option<String>,
     pub sensitivity: String,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub squared_sensitivity: Option<String>,
@@ -54,47 +63,65 @@ pub struct Metadata {
 }
 
 /// The JSON header of the safetensors file.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default)]
 pub struct Header {
-    #[serde(rename = "__metadata__")]
     pub metadata: Metadata,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<TensorInfo>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub learning_rates: Option<TensorInfo>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<TensorInfo>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub noising_matrix: Option<TensorInfo>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub weights: Option<TensorInfo>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub workload: Option<TensorInfo>,
+    /// By name; they are stored in this order.
+    pub tensors: BTreeMap<String, TensorInfo>,
+}
+
+const METADATA: &str = "__metadata__";
+
+impl Serialize for Header {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1 + self.tensors.len()))?;
+        map.serialize_entry(METADATA, &self.metadata)?;
+        self.tensors.iter().try_for_each(|(name, info)| map.serialize_entry(name, info))?;
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_map(Keys)
+    }
+}
+
+/// Reads the keys one by one: a map would forget that a key occurs twice.
+struct Keys;
+
+impl<'de> Visitor<'de> for Keys {
+    type Value = Header;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object with metadata and tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Header, A::Error> {
+        let (mut metadata, mut tensors) = (None, BTreeMap::new());
+        while let Some(key) = map.next_key::<String>()? {
+            let twice = match key == METADATA {
+                true => metadata.replace(map.next_value()?).is_some(),
+                false => tensors.insert(key.clone(), map.next_value()?).is_some(),
+            };
+            if twice {
+                return Err(serde::de::Error::custom(format!("duplicate field `{}`", shown(&key))));
+            }
+        }
+        let metadata = metadata.ok_or_else(|| serde::de::Error::missing_field(METADATA))?;
+        Ok(Header { metadata, tensors })
+    }
 }
 
 impl Header {
-    /// All tensors that a file may have, in the order in which they are stored.
-    pub fn tensors(&mut self) -> [(&'static str, &mut Option<TensorInfo>); 6] {
-        [
-            ("certificate", &mut self.certificate),
-            ("learning_rates", &mut self.learning_rates),
-            ("nodes", &mut self.nodes),
-            ("noising_matrix", &mut self.noising_matrix),
-            ("weights", &mut self.weights),
-            ("workload", &mut self.workload),
-        ]
-    }
-
-    /// Gives every tensor with a length its place behind the header.
-    pub fn place(&mut self, lengths: [Option<usize>; 6]) {
+    /// Gives every tensor its place behind the header.
+    pub fn place<'a>(&mut self, tensors: impl Iterator<Item = (&'a String, usize)>) {
         let mut end = 0;
-        for ((_, slot), length) in self.tensors().into_iter().zip(lengths) {
-            *slot = length.map(|n| {
-                let start = end;
-                end += 8 * n;
-                TensorInfo { dtype: Dtype::F64, shape: vec![n], data_offsets: (start, end) }
-            });
+        for (name, n) in tensors {
+            let start = end;
+            end += 8 * n;
+            let info = TensorInfo { dtype: Dtype::F64, shape: vec![n], data_offsets: (start, end) };
+            self.tensors.insert(name.clone(), info);
         }
     }
 
@@ -112,9 +139,9 @@ impl Header {
         if format != FORMAT {
             return Err(foreign(&Error::argument("format", FORMAT, shown(&format))));
         }
-        if format_version != FORMAT_VERSION {
-            let value = shown(&format_version);
-            return Err(Error::argument("format_version", FORMAT_VERSION, value).into());
+        if ![FORMER_VERSION, FORMAT_VERSION].contains(&format_version.as_str()) {
+            let allowed = format!("{FORMER_VERSION} or {FORMAT_VERSION}");
+            return Err(Error::argument("format_version", allowed, shown(&format_version)).into());
         }
         serde_json::from_str(text).map_err(|error| Malformed(format!("the header: {error}")))
     }
@@ -148,21 +175,27 @@ pub enum WorkloadEntry {
     Dense {},
 }
 
+/// The metadata entry `structured`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StructuredEntry {
+    pub family: String,
+    pub stamps: usize,
+}
+
+/// What the names of parameters begin with.
+pub const PARAMETER: &str = "parameter.";
+
 /// The tensors of a file that were not yet asked for.
 pub struct Tensors<'a> {
     pub data: &'a [u8],
-    pub infos: BTreeMap<&'static str, TensorInfo>,
+    pub infos: BTreeMap<String, TensorInfo>,
 }
 
 impl<'a> Tensors<'a> {
     /// Checks that the tensors fill the data section without holes or overlaps.
-    pub fn new(header: &mut Header, data: &'a [u8]) -> Reading<Self> {
-        let infos: BTreeMap<_, _> = header
-            .tensors()
-            .into_iter()
-            .filter_map(|(name, info)| info.take().map(|info| (name, info)))
-            .collect();
-        let mut sorted: Vec<_> = infos.iter().map(|(n, i)| (n.to_string(), i.clone())).collect();
+    pub fn new(infos: BTreeMap<String, TensorInfo>, data: &'a [u8]) -> Reading<Self> {
+        let mut sorted: Vec<_> = infos.iter().map(|(n, i)| (n.clone(), i.clone())).collect();
         sorted.sort_by_key(|(_, info)| info.data_offsets);
         let layout = Layout::new(None, sorted).map_err(|error| Malformed(error.to_string()))?;
         if layout.data_len() != data.len() {
@@ -175,7 +208,7 @@ impl<'a> Tensors<'a> {
     }
 
     /// The numbers of a vector with `length` entries, or any number of them.
-    pub fn take(&mut self, name: &'static str, length: Option<u128>) -> Reading<Vec<f64>> {
+    pub fn take(&mut self, name: &str, length: Option<u128>) -> Reading<Vec<f64>> {
         let Some(TensorInfo { dtype, shape, data_offsets }) = self.infos.remove(name) else {
             return refuse(format!("the tensor {name} is missing"));
         };

@@ -1,7 +1,7 @@
 //! How many numbers a schema asks for, before any are allocated, and the certificate as one vector of them.
 
 use crate::error::{Error, Result};
-use crate::mechanism::Certificate;
+use crate::mechanism::{Certificate, NoisingMatrix};
 use crate::schema::Schema;
 
 /// Every step must be in a pattern: on a step that nobody takes part in, no noise is too small, and there is no
@@ -23,9 +23,9 @@ pub fn check_coverage(schema: &Schema) -> Result<()> {
     }
 }
 
-/// n(n+1)/2. In 128 bits nothing overflows below [`MAX_STEPS`](crate::schema::MAX_STEPS).
+/// n(n+1)/2.
 pub fn triangle(n: usize) -> u128 {
-    n as u128 * (n as u128 + 1) / 2
+    NoisingMatrix::packed_len(n)
 }
 
 /// Σ_π |π|(|π|+1)/2 over the patterns of [`Schema::listed`], without listing them.
@@ -42,7 +42,10 @@ pub fn certificate_len(schema: &Schema) -> Result<u128> {
         Schema::Reshuffled { epochs: 1, steps_per_epoch: n } => Ok(*n as u128),
         Schema::Reshuffled { epochs: n, steps_per_epoch: 1 } => Ok(triangle(*n)),
         Schema::MinSeparation { .. } | Schema::Reshuffled { .. } => {
-            let reason = format!("{} has no certificate, and no mechanism file", schema.name());
+            let reason = format!(
+                "{} has patterns that cannot be listed, so it has no certificate of its own",
+                schema.name()
+            );
             Err(Error::Unsupported(reason))
         }
     }
@@ -71,5 +74,5 @@ pub fn unpacked_certificate(schema: &Schema, packed: &[f64]) -> Certificate {
         }
         factor
     };
-    Certificate { factors: patterns.iter().map(|pattern| unpack(pattern.len())).collect() }
+    Certificate::new(patterns.iter().map(|pattern| unpack(pattern.len())).collect())
 }

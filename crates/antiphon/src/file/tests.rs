@@ -1,6 +1,6 @@
 use super::*;
 use crate::linalg::dense::Matrix;
-use crate::mechanism::{Certificate, Family, Structured};
+use crate::mechanism::{Certificate, Structured};
 use crate::testing::Seeded;
 use safetensors::SafeTensors;
 use std::fs;
@@ -22,7 +22,7 @@ fn mechanism(schema: Schema, workload: Workload, kind: &str, seeded: &mut Seeded
         let l = triangular(k, seeded);
         (0..k * k).map(|e| l[(e / k, e % k)]).collect()
     };
-    let certificate = Certificate { factors: lengths.into_iter().map(&mut factor).collect() };
+    let certificate = Certificate::new(lengths.into_iter().map(&mut factor).collect());
     let noise = match kind {
         "implicit" => Noise::Implicit {
             rule: Quadrature::new(0.3, 1e5, 7).unwrap(),
@@ -30,14 +30,14 @@ fn mechanism(schema: Schema, workload: Workload, kind: &str, seeded: &mut Seeded
         },
         "dense" => Noise::Dense(NoisingMatrix::new(triangular(n, seeded)).unwrap()),
         _ => {
-            let family = Family::ALL[seeded.below(Family::ALL.len())];
-            Noise::Structured(Structured { family, stamps: 1 + seeded.below(n) })
+            let family = families::formulas().nth(seeded.below(families::formulas().count())).unwrap();
+            Noise::Structured(Structured::formula(family, 1 + seeded.below(n)))
         }
     };
     let lower_bound = seeded.uniform();
     let loss = lower_bound * (1.0 + seeded.uniform() * 1e-9);
-    let claims = Claims { loss, lower_bound, sensitivity: 1.0 + seeded.uniform() * 1e-9 };
-    Mechanism { schema, workload, noise, certificate, claims }
+    let claims = Claims { loss, lower_bound: Some(lower_bound), sensitivity: 1.0 + seeded.uniform() * 1e-9 };
+    Mechanism { schema, workload, noise, certificate: Some(certificate), claims }
 }
 
 /// One of every kind.
@@ -75,7 +75,7 @@ fn mechanisms() -> Vec<Mechanism> {
 
 fn encode(mechanism: &Mechanism) -> Vec<u8> {
     let (mut bytes, tensors) = lay_out(mechanism).unwrap();
-    tensors.iter().flatten().flat_map(|numbers| blocks(numbers)).for_each(|b| bytes.extend(b));
+    tensors.values().flat_map(|numbers| blocks(numbers)).for_each(|b| bytes.extend(b));
     bytes
 }
 
@@ -250,10 +250,8 @@ fn numbers_that_are_none_are_refused_by_name_and_index() {
     for mechanism in trio() {
         let bytes = encode(&mechanism);
         let (_, tensors) = lay_out(&mechanism).unwrap();
-        let lengths: Vec<usize> = tensors.iter().map(|t| t.as_ref().map_or(0, Vec::len)).collect();
-        let names = Header::default().tensors().map(|(name, _)| name);
         let mut start = 0;
-        for (name, length) in names.into_iter().zip(lengths) {
+        for (name, length) in tensors.iter().map(|(name, numbers)| (name, numbers.len())) {
             for i in 0..length {
                 for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
                     let at = start + 8 * i;
@@ -307,7 +305,7 @@ fn tensors_are_exactly_those_of_the_format() {
     assert_eq!(message, "the tensor noising_matrix must be F64 [21], got F64 [3, 7]");
     let empty = serde_json::json!({"dtype": "F64", "shape": [0], "data_offsets": [0, 0]});
     let message = reason(&forge(&dense, |header, _| header["extra"] = empty.clone()));
-    assert!(message.starts_with("the header: unknown field `extra`"), "{message}");
+    assert!(message.starts_with("the tensor extra does not belong into a file of kind dense"), "{message}");
     let message = reason(&forge(&dense, |header, _| header["nodes"] = empty.clone()));
     assert!(message.starts_with("the tensor nodes does not belong into a file of kind dense"), "{message}");
     let message = reason(&forge(&implicit, |header, _| header["nodes"] = serde_json::Value::Null));
@@ -352,8 +350,8 @@ fn other_files_and_other_versions_are_told_apart() {
     bytes.extend(foreign);
     assert!(SafeTensors::deserialize(&bytes).is_ok());
     assert!(reason(&bytes).starts_with("not a mechanism file: missing field `__metadata__`"));
-    let message = reason(&forge_metadata(&dense, "format_version", "2"));
-    assert_eq!(message, "format_version must be 1, got 2");
+    let message = reason(&forge_metadata(&dense, "format_version", "3"));
+    assert_eq!(message, "format_version must be 1 or 2, got 3");
     let directory = TempDir::new().unwrap();
     assert!(matches!(read(directory.path()), Err(Error::File { .. })));
     assert!(matches!(read(&directory.path().join("none")), Err(Error::Io { .. })));
@@ -396,10 +394,10 @@ fn a_mechanism_that_could_not_be_read_is_not_written() {
     let path = directory.path().join("m.safetensors");
     let breakages: [fn(&mut Mechanism); 8] = [
         |m| m.claims.loss = f64::NAN,
-        |m| m.claims.lower_bound = 2.0 * m.claims.loss,
-        |m| m.certificate.factors[0][3] = f64::INFINITY,
-        |m| m.certificate.factors[0][1] = 1.0,
-        |m| m.certificate.factors.truncate(1),
+        |m| m.claims.lower_bound = Some(2.0 * m.claims.loss),
+        |m| m.certificate.as_mut().unwrap().factors[0][3] = f64::INFINITY,
+        |m| m.certificate.as_mut().unwrap().factors[0][1] = 1.0,
+        |m| m.certificate.as_mut().unwrap().factors.truncate(1),
         |m| m.workload = Workload::prefix_sum(5),
         |m| m.workload = Workload::Dense(dense::from_fn(6, 6, |_, _| 1.0)),
         |m| m.schema = Schema::FixedOrder { steps: 6, steps_per_epoch: 0, max_participations: 1 },

@@ -74,9 +74,14 @@ impl NoisingMatrix {
         (0..self.steps()).flat_map(|i| (0..=i).map(move |j| self.w[(i, j)])).collect()
     }
 
+    /// How many numbers [`NoisingMatrix::packed`] gives for so many steps. In 128 bits nothing overflows.
+    pub fn packed_len(steps: usize) -> u128 {
+        steps as u128 * (steps as u128 + 1) / 2
+    }
+
     /// The inverse of [`NoisingMatrix::packed`].
     pub fn from_packed(steps: usize, packed: &[f64]) -> Result<Self> {
-        if Some(packed.len()) != steps.checked_add(1).and_then(|m| m.checked_mul(steps)).map(|m| m / 2) {
+        if packed.len() as u128 != Self::packed_len(steps) {
             let allowed = format!("a triangle of {steps} rows");
             return Err(Error::argument("the noising matrix", allowed, format!("{} numbers", packed.len())));
         }

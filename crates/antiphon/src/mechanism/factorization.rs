@@ -26,6 +26,11 @@ pub trait Factorization: Send + Sync {
         0.0
     }
 
+    /// The first step of the block that a step is in: X is exactly zero between different blocks. One block by default.
+    fn block_start(&self, _step: usize) -> usize {
+        0
+    }
+
     /// C·x.
     fn encode(&self, x: &Matrix) -> Matrix;
 
@@ -109,7 +114,7 @@ pub fn noising_matrix(factorization: &dyn Factorization) -> Matrix {
 }
 
 /// Adds the squared norm of every row.
-pub(super) fn add_squares(sums: &mut [f64], m: &Matrix) {
+pub(crate) fn add_squares(sums: &mut [f64], m: &Matrix) {
     for j in 0..m.ncols() {
         sums.iter_mut().zip(m.col_as_slice(j)).for_each(|(sum, x)| *sum += x * x);
     }
@@ -122,7 +127,7 @@ pub(super) fn add_squares(sums: &mut [f64], m: &Matrix) {
 /// p ← βp,  u ← u + ηp      at every step
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Past {
+pub(crate) struct Past {
     /// ‖u‖², ⟨u, p⟩, ‖p‖².
     products: [f64; 3],
 }
@@ -149,7 +154,7 @@ impl Past {
 
 /// Applies a map of single columns to every column of a matrix, in parallel. The map gets a column and a zeroed one
 /// of `rows` entries to fill.
-pub(super) fn map_columns(m: &Matrix, rows: usize, f: impl Fn(&[f64], &mut [f64]) + Sync) -> Matrix {
+pub(crate) fn map_columns(m: &Matrix, rows: usize, f: impl Fn(&[f64], &mut [f64]) + Sync) -> Matrix {
     let mut out = Matrix::zeros(rows, m.ncols());
     dense::for_each_column(&mut out, |j, column| f(m.col_as_slice(j), column));
     out

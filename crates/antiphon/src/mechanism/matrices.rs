@@ -31,14 +31,14 @@ impl Mechanism {
                 Which::X => dense::gram(&noising.encoder()?),
                 Which::Cinv => noising.matrix().clone(),
             }),
-            Noise::Structured(structured) => self.written_out(*structured, which),
+            Noise::Structured(structured) => self.written_out(structured, which),
             Noise::Implicit { .. } => {
                 Err(Error::Unsupported("an implicit mechanism has no matrix".into()).with(Hint::NotImplicit))
             }
         }
     }
 
-    fn written_out(&self, structured: Structured, which: Which) -> Result<Matrix> {
+    fn written_out(&self, structured: &Structured, which: Which) -> Result<Matrix> {
         let steps = self.steps();
         if steps > MAX_DENSE_STEPS {
             return Err(Error::Unsupported(format!(

@@ -1,35 +1,36 @@
-//! Mechanisms: what the optimizer makes, a file stores and `verify` distrusts; and all others of the paper.
+//! Mechanisms: what the optimizer makes, a file stores and `verify` distrusts; and what all families of them have in common.
 //!
 //! | file | room |
 //! |---|---|
+//! | `family` | what a family has to say of itself: one row of the table in [`families`](crate::families) |
 //! | `factorization` | what every mechanism can do: encode, make noise, say its gram matrix and its variances |
-//! | `identity` | independent noise |
-//! | `tree` | binary trees, online and optimal decoder |
-//! | `fft` | the FFT mechanism and its optimal decoder |
+//! | `stream` | how noise is made, row after row |
+//! | `structured` | mechanisms that a name and a few numbers describe |
 //! | `dense` | a noising matrix that is stored |
-//! | `stamp` | any of them, repeated |
-//! | `structured` | those that a name and a number describe |
+//! | `stamp` | several of them along the diagonal |
+//! | `certificate` | the proof that no mechanism is much better |
 //! | `matrices` | C, C⁻¹, B and X written out |
 //! | `evaluate` | sensitivity, loss, variances and cost of any of them |
 
+mod certificate;
 mod dense;
 pub mod evaluate;
 pub mod factorization;
-pub mod fft;
-pub mod identity;
+pub mod family;
 pub mod matrices;
 pub mod stamp;
-pub mod structured;
-pub mod tree;
+pub mod stream;
+mod structured;
 
+pub use certificate::{BoundClass, Certificate};
 pub use dense::{DenseFactorization, Inverse, NoisingMatrix, SensitivityOfInverse};
 pub use evaluate::{Evaluation, evaluate, sensitivity_of, worst_case_of};
 pub use factorization::{Cost, Factorization};
+pub use family::{Family, Parameters};
 pub use matrices::Which;
 pub use stamp::Stamped;
-pub use structured::{Family, Structured};
+pub use structured::Structured;
 
-use crate::error::{Error, Result};
 use crate::linalg::quadrature::Quadrature;
 use crate::schema::Schema;
 use crate::workload::Workload;
@@ -41,7 +42,7 @@ pub struct Mechanism {
     pub(crate) schema: Schema,
     pub(crate) workload: Workload,
     pub(crate) noise: Noise,
-    pub(crate) certificate: Certificate,
+    pub(crate) certificate: Option<Certificate>,
     pub(crate) claims: Claims,
 }
 
@@ -54,8 +55,8 @@ pub struct Parts {
     pub workload: Workload,
     /// What is added to the gradients.
     pub noise: Noise,
-    /// The proof that no mechanism is much better.
-    pub certificate: Certificate,
+    /// The proof that no mechanism is much better, where there is one.
+    pub certificate: Option<Certificate>,
     /// What is said about all this.
     pub claims: Claims,
 }
@@ -81,9 +82,17 @@ impl Mechanism {
         &self.noise
     }
 
-    /// The proof that no mechanism is much better.
-    pub fn certificate(&self) -> &Certificate {
-        &self.certificate
+    /// The proof that no mechanism is much better, where there is one.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.certificate.as_ref()
+    }
+
+    /// Of which mechanisms the lower bound speaks.
+    pub fn bound_class(&self) -> BoundClass {
+        match self.certificate {
+            Some(_) => BoundClass::All,
+            None => BoundClass::None,
+        }
     }
 
     /// What is said about the mechanism. Nothing takes claims: see [`verify`](mod@crate::verify).
@@ -118,7 +127,7 @@ pub enum Noise {
         /// s², an upper bound on the squared sensitivity of the sum.
         squared_sensitivity: f64,
     },
-    /// Row t of WZ is the noise of step t, with W from a formula (docs/FORMAT.md). Nothing is stored but its name.
+    /// Row t of WZ is the noise of step t, with W from a formula (docs/FORMAT.md). Its name is stored, and what parameters it has.
     Structured(Structured),
 }
 
@@ -133,60 +142,21 @@ impl Noise {
     }
 }
 
-/// A dual feasible U = Σ_π E_π L_π L_πᵀ E_πᵀ, given by one lower triangular factor per participation pattern, in the
-/// order of [`Schema::listed`]. It proves that the loss of every mechanism is at least a²/c, with a = ‖A·L‖_* and
-/// c = Σ_π max_i ‖row i of L_π‖².
-#[derive(Debug, Clone, PartialEq)]
-pub struct Certificate {
-    /// L_π, row-major and square; zero above the diagonal.
-    pub factors: Vec<Vec<f64>>,
-}
-
-impl Certificate {
-    /// Checks shapes, finiteness and triangularity against a schema.
-    pub fn check(&self, schema: &Schema) -> Result<()> {
-        let patterns = schema
-            .listed()
-            .ok_or_else(|| Error::Unsupported(format!("{} has no certificate", schema.name())))?;
-        if patterns.len() != self.factors.len() {
-            let allowed = format!("{} factors, one per pattern", patterns.len());
-            return Err(Error::argument("the certificate", allowed, self.factors.len()));
-        }
-        for (r, (pattern, factor)) in patterns.iter().zip(&self.factors).enumerate() {
-            let k = pattern.len();
-            if factor.len() != k * k {
-                let value = format!("{} entries", factor.len());
-                return Err(Error::argument(format!("certificate factor {r}"), format!("{k}×{k}"), value));
-            }
-            for (e, x) in factor.iter().enumerate() {
-                let name = || format!("entry ({}, {}) of certificate factor {r}", e / k, e % k);
-                if !x.is_finite() {
-                    return Err(Error::argument(name(), "finite", x));
-                }
-                if e % k > e / k && *x != 0.0 {
-                    return Err(Error::argument(name(), "0 (lower triangular)", x));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 /// The figures that a mechanism comes with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Claims {
     /// sens²·‖B‖²_F, rounded up.
     pub loss: f64,
-    /// No mechanism has a smaller loss; rounded down.
-    pub lower_bound: f64,
+    /// No mechanism has a smaller loss; rounded down. `None` where nothing is claimed.
+    pub lower_bound: Option<f64>,
     /// An upper bound on the sensitivity.
     pub sensitivity: f64,
 }
 
 impl Claims {
-    /// How far the loss can be above the optimum: loss / lower_bound − 1.
+    /// How far the loss can be above the optimum: loss / lower_bound − 1. Infinite where there is no bound.
     pub fn gap(&self) -> f64 {
-        self.loss / self.lower_bound - 1.0
+        self.lower_bound.map_or(f64::INFINITY, |bound| self.loss / bound - 1.0)
     }
 
     /// √(loss / steps).

@@ -46,21 +46,25 @@ pub fn lengths(steps: usize, stamps: usize) -> Result<Vec<usize>> {
     Ok((0..stamps).map(|i| length + usize::from(i < longer)).collect())
 }
 
+/// A mechanism and its number of stamps in words: `tree-online, 10 stamps`.
+pub fn title(name: &str, stamps: usize) -> String {
+    match stamps {
+        1 => name.into(),
+        stamps => format!("{name}, {stamps} stamps"),
+    }
+}
+
 impl Stamped {
-    /// Stamps over so many steps, each made by `make` from its length. A length is made only once.
-    pub fn new(steps: usize, stamps: usize, mut make: impl FnMut(usize) -> Result<Shared>) -> Result<Self> {
-        let mut parts: Vec<Part> = Vec::new();
+    /// These stamps, in order.
+    pub fn of(factorizations: impl IntoIterator<Item = Shared>) -> Self {
         let (mut step, mut input) = (0, 0);
-        for length in lengths(steps, stamps)? {
-            let factorization = match parts.last() {
-                Some(part) if part.factorization.steps() == length => part.factorization.clone(),
-                _ => make(length)?,
-            };
-            let inputs = factorization.inputs();
-            parts.push(Part { factorization, step, input });
-            (step, input) = (step + length, input + inputs);
-        }
-        Ok(Stamped { parts, steps, inputs: input })
+        let place = |factorization: Shared| {
+            let part = Part { factorization, step, input };
+            (step, input) = (step + part.factorization.steps(), input + part.factorization.inputs());
+            part
+        };
+        let parts = factorizations.into_iter().map(place).collect();
+        Stamped { parts, steps: step, inputs: input }
     }
 
     /// The number of stamps.
@@ -165,6 +169,10 @@ impl Factorization for Stamped {
         if a.step == b.step { a.factorization.gram(i - a.step, j - a.step) } else { 0.0 }
     }
 
+    fn block_start(&self, step: usize) -> usize {
+        self.part_of(step).step
+    }
+
     fn gram_error(&self) -> f64 {
         self.parts().map(|part| part.gram_error()).fold(0.0, f64::max)
     }
@@ -193,7 +201,7 @@ impl Factorization for Stamped {
     }
 
     fn cost(&self) -> Cost {
-        // One stamp at a time, so the longest decides on memory; stamps of the same length share their coefficients.
+        // One stamp at a time, so the longest, which comes first, decides on memory.
         let mut cost = self.parts[0].factorization.cost();
         let mean = |f: &dyn Fn(&Cost) -> f64| {
             let weighed = |part: &Part| f(&part.factorization.cost()) * part.factorization.steps() as f64;
@@ -202,11 +210,11 @@ impl Factorization for Stamped {
         cost.stream_flops_per_step = mean(&|cost| cost.stream_flops_per_step);
         cost.stream_gaussians_per_step = mean(&|cost| cost.stream_gaussians_per_step);
         cost.pregenerate_flops_per_step = mean(&|cost| cost.pregenerate_flops_per_step);
-        if let Some(last) = self.parts.last().map(|part| &part.factorization)
-            && last.steps() != self.parts[0].factorization.steps()
-        {
-            cost.coefficient_bytes += last.cost().coefficient_bytes;
-        }
+        // What stamps share is kept once.
+        let others =
+            self.parts.windows(2).filter(|pair| !Arc::ptr_eq(&pair[0].factorization, &pair[1].factorization));
+        cost.coefficient_bytes +=
+            others.map(|pair| pair[1].factorization.cost().coefficient_bytes).sum::<usize>();
         cost
     }
 }

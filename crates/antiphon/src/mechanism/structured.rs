@@ -1,91 +1,84 @@
-//! Mechanisms that a name and a number of stamps describe: no matrix has to be stored.
+//! Mechanisms that a name, a number of stamps and a few numbers describe: no n×n matrix is stored.
 
-use super::fft::Fft;
-use super::identity::Identity;
-use super::stamp::{self, Shared, Stamped};
-use super::tree::{OnlineTree, Tree};
+use super::family::{Family, Parameters, Stamp};
+use super::stamp::{self, Stamped};
 use crate::error::{Error, Result};
-use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
-/// The kinds of mechanism that are made from a formula.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Family {
-    /// Independent noise: [`Identity`].
-    Identity,
-    /// Binary tree, Honaker's estimator from below: [`OnlineTree`].
-    TreeOnline,
-    /// Binary tree, optimal decoder: [`Tree`].
-    TreeOptimal,
-    /// The paper's Algorithm 1: [`Fft`].
-    Fft,
-    /// The same encoder with its optimal decoder: [`Fft::with_optimal_decoder`].
-    FftOptimal,
-}
-
-impl Family {
-    /// All of them.
-    pub const ALL: [Family; 5] =
-        [Family::Identity, Family::TreeOnline, Family::TreeOptimal, Family::Fft, Family::FftOptimal];
-
-    /// The name, as files and the command line have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Family::Identity => "identity",
-            Family::TreeOnline => "tree-online",
-            Family::TreeOptimal => "tree-optimal",
-            Family::Fft => "fft",
-            Family::FftOptimal => "fft-optimal",
-        }
-    }
-
-    /// One stamp of so many steps.
-    pub fn factorization(self, steps: usize) -> Result<Shared> {
-        if steps == 0 {
-            return Err(Error::argument("steps", "at least 1", steps));
-        }
-        Ok(match self {
-            Family::Identity => Arc::new(Identity { steps }),
-            Family::TreeOnline => Arc::new(OnlineTree::new(steps)),
-            Family::TreeOptimal => Arc::new(Tree::new(steps)),
-            Family::Fft => Arc::new(Fft::new(steps)),
-            Family::FftOptimal => Arc::new(Fft::with_optimal_decoder(steps)?),
-        })
-    }
-
-    /// Whether W is the pseudo-inverse of C: no other decoder has less noise.
-    pub fn has_optimal_decoder(self) -> bool {
-        !matches!(self, Family::TreeOnline | Family::Fft)
-    }
-}
-
-/// A family and a number of stamps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A family, a number of stamps, and parameters where the family has any.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Structured {
     /// What is repeated.
     pub family: Family,
     /// How often.
     pub stamps: usize,
+    /// The family's own numbers.
+    pub parameters: Parameters,
 }
 
 impl Structured {
-    /// In words, for people: `tree-online, 10 stamps`.
-    pub fn describe(&self) -> String {
-        match self.stamps {
-            1 => self.family.name().into(),
-            stamps => format!("{}, {stamps} stamps", self.family.name()),
-        }
+    /// Puts one together. [`Structured::check`] says whether it makes sense.
+    pub fn new(family: Family, stamps: usize, parameters: Parameters) -> Structured {
+        Structured { family, stamps, parameters }
     }
 
-    /// Refuses a number of stamps that so many steps cannot have.
+    /// One that has no parameters.
+    pub fn formula(family: Family, stamps: usize) -> Structured {
+        Structured::new(family, stamps, Parameters::default())
+    }
+
+    /// In words, for people: `tree-online, 10 stamps`.
+    pub fn describe(&self) -> String {
+        stamp::title(self.family.name(), self.stamps)
+    }
+
+    /// Refuses a number of stamps that so many steps cannot have, and parameters that the family does not have.
     pub fn check(&self, steps: usize) -> Result<()> {
-        stamp::check(steps, self.stamps)
+        stamp::check(steps, self.stamps)?;
+        let name = self.family.name();
+        let expected = self.family.parameters(steps, self.stamps).ok_or_else(|| {
+            Error::Unsupported(format!("{name} is no family whose mechanisms are described by a name"))
+        })?;
+        for (parameter, numbers) in self.parameters.iter() {
+            if !expected.iter().any(|(known, _)| *known == parameter) {
+                let allowed = format!("one that {name} has with {} stamps", self.stamps);
+                return Err(Error::argument("the parameter", allowed, parameter));
+            }
+            if let Some(i) = numbers.iter().position(|x| !x.is_finite()) {
+                return Err(Error::argument(format!("{parameter}[{i}]"), "finite", numbers[i]));
+            }
+        }
+        for (parameter, length) in expected {
+            let there = self.parameters.get(parameter).len();
+            if there as u128 != length {
+                let allowed = format!("{length} numbers long");
+                return Err(Error::argument(format!("the parameter {parameter}"), allowed, there));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes something of every stamp of so many steps, in order; once for all that are the same.
+    pub fn for_each<T: Clone>(
+        &self,
+        steps: usize,
+        mut make: impl FnMut(&Stamp<'_>) -> Result<T>,
+    ) -> Result<Vec<(usize, T)>> {
+        self.check(steps)?;
+        let lengths = stamp::lengths(steps, self.stamps)?;
+        let mut made: Vec<(usize, T)> = Vec::with_capacity(lengths.len());
+        for (number, steps) in lengths.iter().copied().enumerate() {
+            let one = match made.last() {
+                Some((length, last)) if *length == steps && self.family.repeats() => last.clone(),
+                _ => make(&Stamp { number, steps, lengths: &lengths, parameters: &self.parameters })?,
+            };
+            made.push((steps, one));
+        }
+        Ok(made)
     }
 
     /// The factorization over so many steps.
     pub fn factorization(&self, steps: usize) -> Result<Stamped> {
-        Stamped::new(steps, self.stamps, |length| self.family.factorization(length))
+        let parts = self.for_each(steps, |stamp| self.family.factorization(stamp))?;
+        Ok(Stamped::of(parts.into_iter().map(|(_, part)| part)))
     }
 }

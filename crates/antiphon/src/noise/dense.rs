@@ -23,13 +23,14 @@ use super::Key;
 use super::product::{PANEL, Product};
 use super::source::{Source, TILE, check_overflow};
 use crate::error::{Error, Result};
+use crate::mechanism::stream::{Access, Draw};
 use crate::mechanism::{Inverse, NoisingMatrix};
 use pulp::Arch;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
 /// σ·W in single precision.
-pub struct Dense {
+pub(crate) struct Dense {
     /// The rows one after another, each up to the diagonal.
     weights: Vec<f32>,
     steps: usize,
@@ -48,7 +49,7 @@ impl Dense {
 
 /// At least Σ_s |W(t, s)| for every t, with room for the rounding of the weights and of a chain of multiply-adds: (1 + 2⁻²⁴)ⁿ⁺² and
 /// the roundings here are below 1 + (n + 3)·2⁻²³.
-fn row_sum(noising: &NoisingMatrix) -> f64 {
+pub(crate) fn row_sum(noising: &NoisingMatrix) -> f64 {
     let (steps, packed) = (noising.steps(), noising.packed());
     let row = |t: usize| packed[t * (t + 1) / 2..][..=t].iter().map(|w| w.abs()).sum::<f64>();
     (0..steps).map(row).fold(0.0, f64::max) * (1.0 + (steps + 3) as f64 * 2f64.powi(-23))
@@ -75,19 +76,21 @@ fn margin(noising: &NoisingMatrix, stddev: f64) -> Result<f64> {
     Ok(2f64.powi((kappa / (1.0 - kappa)).log2().ceil() as i32))
 }
 
-impl Source for Dense {
-    fn steps(&self) -> usize {
+impl Dense {
+    /// The number of rows.
+    pub(crate) fn rows(&self) -> usize {
         self.steps
     }
 
-    fn tile(&self, key: &Key, rows: Range<usize>, first: u64, sums: &mut [f32]) {
+    /// Some rows of σ·W·Z for a tile of columns, one after another.
+    pub(crate) fn sums(&self, rows: Range<usize>, draw: Draw<'_>, sums: &mut [f32]) {
         let arch = Arch::new();
         let mut z = vec![0.0; PANEL * TILE];
         sums.fill(0.0);
         for panel in (0..rows.end).step_by(PANEL) {
             let end = (panel + PANEL).min(rows.end);
             for (s, z) in (panel..end).zip(z.chunks_mut(TILE)) {
-                key.fill_f32(s as u64, first, z);
+                draw(s, z);
             }
             // Rows before the panel have ended.
             let start = rows.start.max(panel);
@@ -100,9 +103,28 @@ impl Source for Dense {
         }
     }
 
-    fn describe(&self, hash: &mut Sha256) {
+    /// The weights.
+    pub(crate) fn describe_to(&self, hash: &mut Sha256) {
         hash.update(b"dense");
         self.weights.iter().for_each(|weight| hash.update(weight.to_le_bytes()));
+    }
+}
+
+impl Source for Dense {
+    fn steps(&self) -> usize {
+        self.steps
+    }
+
+    fn tile(&self, key: &Key, rows: Range<usize>, first: u64, out: &mut [f32]) {
+        self.sums(rows, &|row, z: &mut [f32]| key.fill_f32(row as u64, first, z), out);
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::Together
+    }
+
+    fn describe(&self, hash: &mut Sha256) {
+        self.describe_to(hash);
     }
 }
 

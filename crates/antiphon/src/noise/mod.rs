@@ -34,11 +34,9 @@
 //! results IEEE 754 fixes.
 //! (It must be a machine with IEEE arithmetic, which x86 without SSE2 is not.)
 
-mod dense;
-mod fft;
+pub(crate) mod dense;
 pub mod file;
 mod fill;
-mod fourier;
 mod key;
 pub mod key_file;
 mod polynomials;

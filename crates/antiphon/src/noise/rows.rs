@@ -14,7 +14,7 @@ use super::source::{Block, TILE, check_columns, tiles};
 use super::stamps::Branch;
 use super::{Key, Part, Prepared, Stddev, Table};
 use crate::error::{Error, Result};
-use crate::mechanism::Family;
+use crate::mechanism::stream::Access;
 use crate::verify::Verified;
 use rayon::prelude::*;
 use std::fs::File;
@@ -122,17 +122,15 @@ impl Rows {
         check_columns(&coordinates)?;
         let source = prepared.source();
         let tiles = tiles(&coordinates);
-        let way = match source.stamps().map(|stamps| stamps.family()) {
-            None => {
+        let way = match source.access() {
+            Access::Together => {
                 let row = (tiles.end - tiles.start) as usize * TILE * size_of::<f32>();
                 let height = product::whole_rows(memory / row).clamp(1, source.steps());
                 Way::Blocks { block: Block::default(), height }
             }
-            Some(Family::Identity) => Way::Blocks { block: Block::default(), height: 1 },
-            Some(Family::TreeOnline) => {
-                Way::Branches(tiles.map(|tile| Branch::new(tile * TILE as u64)).collect())
-            }
-            Some(Family::TreeOptimal | Family::Fft | Family::FftOptimal) => Way::Spilled(None),
+            Access::Single => Way::Blocks { block: Block::default(), height: 1 },
+            Access::Stream(_) => Way::Branches(tiles.map(|tile| Branch::new(tile * TILE as u64)).collect()),
+            Access::Whole => Way::Spilled(None),
         };
         let (prepared, key) = (prepared.clone(), key.share());
         Ok(Rows { prepared, key, columns: coordinates, memory, next: 0, way })
@@ -187,14 +185,14 @@ impl Rows {
                 block.copy_row(step, out);
             }
             Way::Branches(branches) => {
-                let stamps = self.prepared.source().stamps().expect("a tree is made from a formula");
+                let source = self.prepared.source();
                 let head = (TILE - (self.columns.start % TILE as u64) as usize).min(out.len());
                 let (first, rest) = out.split_at_mut(head);
                 let parts: Vec<&mut [f32]> = std::iter::once(first).chain(rest.chunks_mut(TILE)).collect();
                 let start = self.columns.start;
                 branches.par_iter_mut().zip(parts).enumerate().for_each(|(i, (branch, out))| {
                     let mut row = [0.0; TILE];
-                    branch.row(stamps, &self.key, step, &mut row);
+                    branch.row(source, &self.key, step, &mut row);
                     let skip = if i == 0 { (start % TILE as u64) as usize } else { 0 };
                     out.copy_from_slice(&row[skip..skip + out.len()]);
                 });

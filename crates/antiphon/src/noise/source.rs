@@ -5,17 +5,17 @@
 
 use super::Key;
 use super::dense::Dense;
-use super::stamps::Stamps;
+use super::stamps::{Stamp, Stamps};
 use super::transform::LARGEST;
 use crate::error::{Error, Hint, Result};
 use crate::mechanism::Noise;
+use crate::mechanism::stream::Access;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Columns that are worked on together: a multiple of every vector's length, and of the groups of the field.
-pub const TILE: usize = 256;
+pub use crate::mechanism::stream::TILE;
 
 /// The rows of σ·W·Z.
 pub trait Source: Send + Sync {
@@ -26,13 +26,16 @@ pub trait Source: Send + Sync {
     /// [`TILE`].
     fn tile(&self, key: &Key, rows: Range<usize>, first: u64, out: &mut [f32]);
 
-    /// All that fixes the numbers, beside the key.
-    fn describe(&self, hash: &mut Sha256);
+    /// How rows are made one after another.
+    fn access(&self) -> Access<'_>;
 
-    /// The source as stamps of a formula, if it is that.
-    fn stamps(&self) -> Option<&Stamps> {
+    /// For sources whose rows are made one after another: the stamp of a step.
+    fn stamp_of(&self, _step: usize) -> Option<&Stamp> {
         None
     }
+
+    /// All that fixes the numbers, beside the key.
+    fn describe(&self, hash: &mut Sha256);
 }
 
 /// The source of a mechanism's noise, with σ = `stddev`.
@@ -42,7 +45,7 @@ pub fn of(noise: &Noise, steps: usize, stddev: f64) -> Result<Arc<dyn Source>> {
     }
     Ok(match noise {
         Noise::Dense(noising) => Arc::new(Dense::new(noising, stddev)?),
-        Noise::Structured(structured) => Arc::new(Stamps::new(*structured, steps, stddev)?),
+        Noise::Structured(structured) => Arc::new(Stamps::new(structured, steps, stddev)?),
         Noise::Implicit { .. } => {
             return Err(Error::Unsupported("an implicit mechanism has no stream of noise yet".into())
                 .with(Hint::NotImplicit));

@@ -42,7 +42,7 @@ fn certificate_of(dual: &BlockDual) -> (Certificate, f64) {
             norms.fold(0.0, f64::max) * (1.0 + (k + 1) as f64 * f64::EPSILON) + k as f64 * f64::MIN_POSITIVE;
     }
     let total = total * (1.0 + factors.len() as f64 * f64::EPSILON); // up
-    (Certificate { factors }, total)
+    (Certificate::new(factors), total)
 }
 
 /// a²/c for a dual, rounded down; at most about 2·`error` below the truth.
@@ -148,8 +148,8 @@ pub(super) fn dense(
         schema: climb.schema.clone(),
         workload: climb.workload.clone(),
         noise: Noise::Dense(noising),
-        certificate,
-        claims: Claims { loss, lower_bound, sensitivity },
+        certificate: Some(certificate),
+        claims: Claims { loss, lower_bound: Some(lower_bound), sensitivity },
     }))
 }
 
@@ -178,10 +178,10 @@ pub(super) fn implicit(climb: &mut Climb<'_>, target: f64) -> Result<Mechanism> 
         schema: climb.schema.clone(),
         workload: climb.workload.clone(),
         noise: Noise::Implicit { rule, squared_sensitivity: squared },
-        certificate,
+        certificate: Some(certificate),
         claims: Claims {
             loss: squared * above / (bottom * bottom), // up
-            lower_bound,
+            lower_bound: Some(lower_bound),
             sensitivity: 1.0,
         },
     })

@@ -128,8 +128,8 @@ pub fn optimize(
         };
         let mut found = optimize(schema, &normalized, params, &rescaled)?;
         let Claims { loss, lower_bound, .. } = &mut found.mechanism.claims;
-        (*loss, *lower_bound) = (*loss * square, *lower_bound * square); // exact
-        if !(loss.is_finite() && *lower_bound >= f64::MIN_POSITIVE) {
+        (*loss, *lower_bound) = (*loss * square, lower_bound.map(|bound| bound * square)); // exact
+        if !(loss.is_finite() && lower_bound.is_some_and(|bound| bound >= f64::MIN_POSITIVE)) {
             let allowed = "such that the squared error of the model is a number of double precision";
             return Err(Error::argument("the workload", allowed, format!("entries of about {scale:e}")));
         }
@@ -160,7 +160,9 @@ pub fn certificate(
     }
     let params = Params { gap, implicit, ..Params::default() };
     let Mechanism { certificate, claims, .. } = optimize(schema, workload, &params, observer)?.mechanism;
-    Ok((certificate, claims.lower_bound))
+    certificate
+        .zip(claims.lower_bound)
+        .ok_or_else(|| Error::Numerical("the optimizer gave no certificate".into()))
 }
 
 fn check(schema: &Schema, workload: &Workload, params: &Params) -> Result<()> {

@@ -8,7 +8,8 @@ use super::who::Who;
 use super::{Privacy, Sampled, Settings, Unit};
 use crate::accounting::calibrate::Run;
 use crate::error::{Error, Result};
-use crate::mechanism::{Family, Noise, Structured};
+use crate::families;
+use crate::mechanism::{Noise, Structured};
 use crate::noise::key_file::{self, Record};
 use crate::noise::{Key, Origin, Prepared, Rows, Stddev};
 use crate::text::counted;
@@ -155,7 +156,7 @@ impl PrivateRun {
             ));
         }
         let stddev = sampled.stddev(&privacy, settings.clip_norm)?;
-        let independent = Noise::Structured(Structured { family: Family::Identity, stamps: 1 });
+        let independent = Noise::Structured(Structured::formula(families::IDENTITY, 1));
         let prepared = Prepared::new(&independent, sampled.steps, stddev.value())?;
         let units = settings.units.ok_or_else(|| {
             Error::argument("units", "given: a sample is drawn from so many units", "nothing")

@@ -15,7 +15,7 @@ pub use examined::{Examined, Verified};
 
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
-use crate::mechanism::{Claims, Mechanism, Noise, NoisingMatrix};
+use crate::mechanism::{Certificate, Claims, Mechanism, Noise, NoisingMatrix};
 use crate::optimize::{self, Observer};
 use crate::schema::Schema;
 use crate::sensitivity::{self, Kind, Sensitivity};
@@ -72,12 +72,15 @@ pub fn verify(mechanism: Mechanism) -> Result<Verified> {
 pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
     let Mechanism { schema, workload, noise, certificate, claims } = mechanism;
     schema.clone().validate()?;
-    certificate.check(schema)?;
+    if let Some(certificate) = certificate {
+        certificate.check(schema)?;
+    }
     if workload.steps() != schema.steps() {
         let allowed = format!("for {} steps, as the schema is", schema.steps());
         return Err(Error::argument("the workload", allowed, workload.steps()));
     }
     let mut checks = Vec::new();
+    let bound_of = |certificate: &Certificate| lower_bound(schema, workload, certificate);
     let (sensitivity, loss, bound);
     match noise {
         Noise::Dense(noising) => {
@@ -88,7 +91,7 @@ pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
             let found = noising.sensitivity(schema)?;
             sensitivity = found.sensitivity;
             loss = loss_of(used(claims, &sensitivity), noising.squared_error(workload));
-            bound = lower_bound(schema, workload, certificate)?;
+            bound = certificate.as_ref().map(bound_of).transpose()?;
             checks.push(Check {
                 name: "invertible",
                 passed: true,
@@ -96,7 +99,12 @@ pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
             });
         }
         Noise::Implicit { rule, squared_sensitivity } => {
-            let found = implicit::derive(schema, workload, certificate, rule)?;
+            let u = certificate.as_ref().filter(|certificate| certificate.patterns.is_none());
+            let u = u.ok_or_else(|| {
+                let allowed = "there, for the patterns of the schema: an implicit mechanism is made of it";
+                Error::argument("the certificate", allowed, "nothing")
+            })?;
+            let found = implicit::derive(schema, workload, u, rule)?;
             // X_N/s² has the squared sensitivity of X_N divided by the stored s².
             let scale = squared_sensitivity.sqrt();
             sensitivity = Sensitivity {
@@ -105,18 +113,19 @@ pub fn mechanism(mechanism: &Mechanism) -> Result<Report> {
                 ..found.sensitivity
             };
             loss = loss_of(used(claims, &sensitivity) * scale, found.squared_error);
-            bound = found.lower_bound;
+            bound = Some(found.lower_bound);
         }
         Noise::Structured(structured) => {
-            let found = structured::derive(*structured, schema, workload)?;
+            let found = structured::derive(structured, schema, workload)?;
             sensitivity = found.sensitivity;
             loss = loss_of(used(claims, &sensitivity), found.squared_error);
-            bound = lower_bound(schema, workload, certificate)?;
+            bound = certificate.as_ref().map(bound_of).transpose()?;
             checks.push(found.check);
         }
     }
-    checks.extend(compare(claims, &sensitivity, loss, &bound));
-    Ok(Report { checks, sensitivity, loss, lower_bound: Some(bound.value) })
+    checks.extend(compare(claims, &sensitivity, loss));
+    checks.extend(compare_bound(claims, certificate.as_ref(), loss, bound.as_ref()));
+    Ok(Report { checks, sensitivity, loss, lower_bound: bound.map(|bound| bound.value) })
 }
 
 /// The sensitivity that noise is scaled with: the claimed one, so a claim that is too large costs accuracy.
@@ -133,7 +142,7 @@ fn loss_of(sensitivity: f64, squared_error: f64) -> f64 {
     }
 }
 
-fn compare(claims: &Claims, sensitivity: &Sensitivity, loss: f64, bound: &LowerBound) -> [Check; 4] {
+fn compare(claims: &Claims, sensitivity: &Sensitivity, loss: f64) -> [Check; 2] {
     let slack = 1.0 + AGREEMENT;
     [
         Check {
@@ -152,12 +161,37 @@ fn compare(claims: &Claims, sensitivity: &Sensitivity, loss: f64, bound: &LowerB
                 claims.loss, loss
             ),
         },
+    ]
+}
+
+/// A bound that is claimed must be derived. Where none is claimed and none can be derived there is nothing to check.
+fn compare_bound(
+    claims: &Claims,
+    certificate: Option<&Certificate>,
+    loss: f64,
+    bound: Option<&LowerBound>,
+) -> Vec<Check> {
+    let slack = 1.0 + AGREEMENT;
+    let Some(bound) = bound else {
+        let unproven = |claimed: f64| Check {
+            name: "lower_bound",
+            passed: false,
+            detail: format!("claimed {claimed:.9e}, and there is no certificate"),
+        };
+        return claims.lower_bound.map(unproven).into_iter().collect();
+    };
+    let fewer = certificate.and_then(|certificate| certificate.patterns.as_ref());
+    let of = fewer.map_or(String::new(), |patterns| {
+        format!(", from patterns that the schema has: {}", patterns.describe())
+    });
+    let claimed = claims.lower_bound.map_or("nothing".into(), |claimed| format!("{claimed:.9e}"));
+    vec![
         Check {
             name: "lower_bound",
-            passed: bound.value >= claims.lower_bound / slack,
+            passed: claims.lower_bound.is_none_or(|claimed| bound.value >= claimed / slack),
             detail: format!(
-                "claimed {:.9e}, derived {:.9e} by {}; numerically certified",
-                claims.lower_bound, bound.value, bound.method
+                "claimed {claimed}, derived {:.9e} by {}; numerically certified{of}",
+                bound.value, bound.method
             ),
         },
         Check {
@@ -250,7 +284,7 @@ fn decoder_squared_error(c: &Matrix, workload: &Workload, error: f64) -> Result<
 
 /// The lower triangular C' with C'ᵀC' = CᵀC, and an estimate of ‖C − QC'‖_F for an orthogonal Q. From a QR decomposition
 /// of C with its columns reversed: CJ = QR gives C' = JRJ. CᵀC itself would square the condition number.
-fn triangular_factor(c: &Matrix) -> Result<(Matrix, f64)> {
+pub(crate) fn triangular_factor(c: &Matrix) -> Result<(Matrix, f64)> {
     let (m, n) = (c.nrows(), c.ncols());
     if m < n {
         return Err(Error::Numerical(format!("CᵀC is singular: C has {m} rows for {n} steps")));
@@ -267,13 +301,9 @@ fn triangular_factor(c: &Matrix) -> Result<(Matrix, f64)> {
 /// Minimum separation allows all patterns of fixed order with the same separation, and reshuffled epochs all those of epochs
 /// in one order, so the bound for fixed order is one for them too.
 pub fn optimum(schema: &Schema, workload: &Workload, gap: f64, observer: Observer<'_>) -> Result<LowerBound> {
-    let schema = match schema {
-        Schema::MinSeparation { steps, min_separation, max_participations } => {
-            &Schema::fixed_order_at_most(*steps, *min_separation, *max_participations)?
-        }
-        Schema::Reshuffled { epochs, steps_per_epoch } => &Schema::epochs(*epochs, *steps_per_epoch)?,
-        other => other,
-    };
-    let (certificate, _) = optimize::certificate(schema, workload, gap, observer)?;
-    lower_bound(schema, workload, &certificate)
+    let listed = schema
+        .listed_part()
+        .ok_or_else(|| Error::Unsupported(format!("no bound is known for {}", schema.describe())))?;
+    let (certificate, _) = optimize::certificate(&listed, workload, gap, observer)?;
+    lower_bound(&listed, workload, &certificate)
 }

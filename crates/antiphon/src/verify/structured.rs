@@ -27,7 +27,7 @@ pub struct Derived {
 }
 
 /// Derives the figures from the explicit matrices, or for long runs from the fast forms.
-pub fn derive(structured: Structured, schema: &Schema, workload: &Workload) -> Result<Derived> {
+pub fn derive(structured: &Structured, schema: &Schema, workload: &Workload) -> Result<Derived> {
     let found = match schema.steps() <= MAX_EXPLICIT_STEPS {
         true => from_matrices(structured, schema, workload)?,
         false => from_formulas(structured, schema, workload)?,
@@ -35,7 +35,7 @@ pub fn derive(structured: Structured, schema: &Schema, workload: &Workload) -> R
     Ok(Derived { squared_error: found.squared_error * (1.0 + ROUNDING), ..found }) // up
 }
 
-fn from_matrices(structured: Structured, schema: &Schema, workload: &Workload) -> Result<Derived> {
+fn from_matrices(structured: &Structured, schema: &Schema, workload: &Workload) -> Result<Derived> {
     let n = schema.steps();
     let definitions::Explicit { encoder, noising, column_error } = definitions::explicit(structured, n)?;
     let mut sensitivity = sensitivity::sensitivity_of_encoder(&encoder, schema)?;
@@ -49,7 +49,7 @@ fn from_matrices(structured: Structured, schema: &Schema, workload: &Workload) -
     Ok(Derived { sensitivity, squared_error: norm * norm, check: check(structured, residual, &detail) })
 }
 
-fn from_formulas(structured: Structured, schema: &Schema, workload: &Workload) -> Result<Derived> {
+fn from_formulas(structured: &Structured, schema: &Schema, workload: &Workload) -> Result<Derived> {
     let factorization = structured.factorization(schema.steps())?;
     // Four vectors without a pattern of their own.
     let x = dense::from_fn(schema.steps(), 4, |i, j| (i as f64 * i as f64 * 0.7 + j as f64).sin());
@@ -63,7 +63,7 @@ fn from_formulas(structured: Structured, schema: &Schema, workload: &Workload) -
     })
 }
 
-fn check(structured: Structured, residual: f64, detail: &str) -> Check {
+fn check(structured: &Structured, residual: f64, detail: &str) -> Check {
     let detail = format!("{}: {detail}", structured.describe());
     Check { name: "factorization", passed: residual <= RESIDUAL, detail }
 }

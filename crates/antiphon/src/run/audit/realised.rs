@@ -35,7 +35,7 @@ pub(super) fn sensitivity(
     let found = match &mechanism.noise {
         Noise::Dense(noising) => of_inverse(noising, patterns)?,
         Noise::Structured(structured) => {
-            of_structured(*structured, mechanism.schema.steps(), patterns, longest)?
+            of_structured(structured, mechanism.schema.steps(), patterns, longest)?
         }
         Noise::Implicit { .. } => unreachable!("refused by `check`"),
     };
@@ -55,7 +55,7 @@ fn of_inverse(noising: &NoisingMatrix, patterns: Listed<'_>) -> Result<Largest> 
 
 /// Of a mechanism from a formula: from the explicit matrix, or for long runs from the fast form.
 fn of_structured(
-    structured: Structured,
+    structured: &Structured,
     steps: usize,
     patterns: Listed<'_>,
     longest: usize,

@@ -1,6 +1,7 @@
 //! Realised sensitivities against slow and obvious ones, and logs of samples that are some and that are none.
 
 use super::*;
+use crate::families;
 use crate::linalg::dense::{self, Matrix};
 use crate::make;
 use crate::mechanism::{Family, Mechanism, Noise, Structured};
@@ -18,7 +19,7 @@ fn optimal(schema: &Schema) -> Mechanism {
 
 fn structured(family: Family, stamps: usize, schema: &Schema) -> Mechanism {
     let workload = Workload::prefix_sum(schema.steps());
-    make::structured(Structured { family, stamps }, schema, &workload, 1e-2, &|_| true).unwrap()
+    make::structured(Structured::formula(family, stamps), schema, &workload, 1e-2, &|_| true).unwrap()
 }
 
 /// The log in which unit u has the steps `patterns[u]`.
@@ -56,7 +57,7 @@ fn gram(mechanism: &Mechanism) -> Matrix {
             }
             c
         }
-        Noise::Structured(structured) => definitions::explicit(*structured, n).unwrap().encoder,
+        Noise::Structured(structured) => definitions::explicit(structured, n).unwrap().encoder,
         Noise::Implicit { .. } => panic!("no encoder"),
     };
     dense::from_fn(n, n, |i, j| (0..c.nrows()).map(|l| c[(l, i)] * c[(l, j)]).sum())
@@ -108,9 +109,9 @@ fn mechanisms() -> Vec<Mechanism> {
         optimal(&Schema::fixed_order(11, 4).unwrap()),
         optimal(&Schema::fixed_order_at_most(12, 3, 2).unwrap()),
         optimal(&Schema::patterns(9, listed).unwrap()),
-        structured(Family::TreeOnline, 1, &Schema::epochs(4, 3).unwrap()),
-        structured(Family::Fft, 2, &Schema::epochs(3, 4).unwrap()),
-        structured(Family::Identity, 1, &Schema::epochs(3, 4).unwrap()),
+        structured(families::TREE_ONLINE, 1, &Schema::epochs(4, 3).unwrap()),
+        structured(families::FFT, 2, &Schema::epochs(3, 4).unwrap()),
+        structured(families::IDENTITY, 1, &Schema::epochs(3, 4).unwrap()),
     ]
 }
 
@@ -163,7 +164,7 @@ fn a_clean_log_has_exactly_the_stated_figures() {
 
 #[test]
 fn the_fast_form_of_a_long_run_has_exactly_the_stated_figure() {
-    let mechanism = structured(Family::TreeOnline, 3, &Schema::epochs(3, 700).unwrap());
+    let mechanism = structured(families::TREE_ONLINE, 3, &Schema::epochs(3, 700).unwrap());
     let report = verify::mechanism(&mechanism).unwrap();
     let all =
         Participations::collect(log(&mechanism.schema.listed().unwrap(), 2100).into_iter(), 2100).unwrap();
@@ -173,7 +174,7 @@ fn the_fast_form_of_a_long_run_has_exactly_the_stated_figure() {
 
 #[test]
 fn less_participation_has_a_smaller_epsilon_and_more_a_larger_one() {
-    let mechanism = structured(Family::Identity, 1, &Schema::epochs(4, 3).unwrap());
+    let mechanism = structured(families::IDENTITY, 1, &Schema::epochs(4, 3).unwrap());
     let less = audited(&mechanism, log(&[vec![0, 3], vec![1]], 12));
     // √2 in place of √4 steps.
     assert!(less.ok() && (less.noise_multiplier.unwrap() - 2f64.sqrt()).abs() < 1e-12);
@@ -196,7 +197,7 @@ fn less_participation_has_a_smaller_epsilon_and_more_a_larger_one() {
 
 #[test]
 fn violations_are_sorted_and_steps_without_a_line_are_counted() {
-    let mechanism = structured(Family::Identity, 1, &Schema::epochs(3, 4).unwrap());
+    let mechanism = structured(families::IDENTITY, 1, &Schema::epochs(3, 4).unwrap());
     let line = |step: usize, units: &[u64]| Ok(Line { step, units: units.to_vec() });
     let lines = vec![line(0, &[9, 4]), line(4, &[9]), line(5, &[4]), line(9, &[9, 4])];
     let found = audited(&mechanism, lines);
@@ -210,7 +211,7 @@ fn violations_are_sorted_and_steps_without_a_line_are_counted() {
 #[test]
 fn what_cannot_be_audited_is_refused() {
     let schema = Schema::epochs(3, 4).unwrap();
-    let mechanism = structured(Family::Identity, 1, &schema);
+    let mechanism = structured(families::IDENTITY, 1, &schema);
     let verified = verify::verify(mechanism).unwrap();
     let run = |multiplier: f64, relation, lines: Vec<Result<Line>>| {
         audit(&verified, lines.into_iter(), z(multiplier), 1e-5, relation).unwrap_err().to_string()

@@ -1,9 +1,95 @@
 //! Honaker's estimator from below, and its stream.
 
-use super::Shape;
+use super::{Shape, definition};
+use crate::error::Result;
 use crate::linalg::dense::Matrix;
+use crate::mechanism::Family;
 use crate::mechanism::factorization::{Cost, Factorization, map_columns, variances_by_columns};
+use crate::mechanism::family::{Explicit, Row, Stamp};
+use crate::mechanism::stamp::Shared;
+use crate::mechanism::stream::{Access, Draw, Kernel, Stream, TILE, scaled};
+use crate::verify::definitions::differences;
 use crate::workload::Workload;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The binary tree with Honaker's estimator from below.
+pub const TREE_ONLINE: Family = Family::of(&Online);
+
+struct Online;
+
+impl Row for Online {
+    fn name(&self) -> &'static str {
+        "tree-online"
+    }
+
+    fn aliases(&self) -> &'static [&'static str] {
+        &["tree"]
+    }
+
+    fn about(&self) -> &'static str {
+        "Binary tree with Honaker's estimator from below, as in DP-FTRL: log n rows of memory"
+    }
+
+    fn has_optimal_decoder(&self) -> bool {
+        false
+    }
+
+    fn factorization(&self, stamp: &Stamp<'_>) -> Result<Shared> {
+        Ok(Arc::new(OnlineTree::new(stamp.steps)))
+    }
+
+    fn definition(&self, stamp: &Stamp<'_>) -> Result<Explicit> {
+        let encoder = definition::tree(stamp.steps);
+        Ok(crate::families::exactly(encoder, differences(&definition::online_estimates(stamp.steps))))
+    }
+
+    fn kernel(&self, stamp: &Stamp<'_>, stddev: f64) -> Result<Arc<dyn Kernel>> {
+        Ok(Arc::new(Noise { tree: OnlineTree::new(stamp.steps), stddev }))
+    }
+}
+
+/// The tree's noise in memory that grows with the logarithm of the steps.
+struct Noise {
+    tree: OnlineTree,
+    stddev: f64,
+}
+
+impl Kernel for Noise {
+    fn inputs(&self) -> usize {
+        self.tree.shape.nodes()
+    }
+
+    /// A row is one estimate, minus at most one of every level below it. An estimate of level l is w·z + (1 − w)·(two of level
+    /// l − 1) with w ≥ ½, so its weights sum to at most one more than those of level l − 1: to l + 1.
+    fn row_sum(&self) -> f64 {
+        let height = self.tree.shape.height();
+        ((height + 1) * (height + 2) / 2) as f64 * (1.0 + 1e-6)
+    }
+
+    fn rows(&self, wanted: Range<usize>, draw: Draw<'_>, out: &mut [f32]) {
+        self.replay(wanted, draw, out);
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::Stream(self)
+    }
+}
+
+impl Stream for Noise {
+    fn kept(&self) -> usize {
+        self.tree.shape.height() + 1
+    }
+
+    fn next_row(&self, step: usize, memory: &mut [f64], draw: Draw<'_>, out: &mut [f32]) {
+        let (mut z, mut row) = ([0.0; TILE], [0.0; TILE]);
+        self.tree.next_row(step, memory, &mut row, |node, fresh| {
+            draw(node, &mut z);
+            fresh.iter_mut().zip(z).for_each(|(fresh, z)| *fresh = f64::from(z));
+        });
+        scaled(self.stddev, row.into_iter(), out);
+    }
+}
 
 /// The tree with Honaker's estimator from below: noise while training, in logarithmic memory.
 ///
@@ -34,7 +120,47 @@ impl OnlineTree {
 
     /// A stream of the noise of each step, for so many coordinates drawn together.
     pub fn stream(&self, coordinates: usize) -> TreeStream {
-        TreeStream { shape: self.shape.clone(), coordinates, step: 0, estimates: Vec::new() }
+        let memory = vec![0.0; (self.shape.height() + 1) * coordinates];
+        TreeStream { tree: self.clone(), coordinates, step: 0, memory }
+    }
+
+    /// The noise of a step, in gradient space. The estimates that make up the last prefix sum are those of the binary digits of
+    /// `step`; the one of level l stands in row l of the memory. `fresh(node, row)` fills `row` with the Gaussians of that node.
+    fn next_row(
+        &self,
+        step: usize,
+        memory: &mut [f64],
+        out: &mut [f64],
+        mut fresh: impl FnMut(usize, &mut [f64]),
+    ) {
+        let (shape, width) = (&self.shape, out.len());
+        let last = step + 1 == shape.steps;
+        let mut estimate = vec![0.0; width];
+        let mut own = vec![0.0; width];
+        fresh(shape.node(0, step), &mut estimate);
+        // The new prefix sum's noise minus the old one's: what comes minus what it replaces.
+        out.fill(0.0);
+        let mut level = 0;
+        while level < shape.height() {
+            let joins = (step >> level) & 1 == 1;
+            if !joins && !last {
+                break;
+            }
+            // At the last step every node above is finished, with virtual steps where others are missing.
+            if joins {
+                let left = &memory[level * width..][..width];
+                for ((estimate, out), left) in estimate.iter_mut().zip(out.iter_mut()).zip(left) {
+                    *estimate += left;
+                    *out -= left;
+                }
+            }
+            level += 1;
+            fresh(shape.node(level, step >> level), &mut own);
+            let weight = own_weight(level);
+            estimate.iter_mut().zip(&own).for_each(|(e, own)| *e = weight * own + (1.0 - weight) * *e);
+        }
+        out.iter_mut().zip(&estimate).for_each(|(out, e)| *out += e);
+        memory[level * width..][..width].copy_from_slice(&estimate);
     }
 
     /// Σ of squares of the weights in the root's estimate, virtual nodes left out.
@@ -54,11 +180,10 @@ impl OnlineTree {
 /// log₂ n + 1 of them.
 #[derive(Debug, Clone)]
 pub struct TreeStream {
-    shape: Shape,
+    tree: OnlineTree,
     coordinates: usize,
     step: usize,
-    /// The estimates that make up the last prefix sum, from large subtrees to small ones: level and row.
-    estimates: Vec<(usize, Vec<f64>)>,
+    memory: Vec<f64>,
 }
 
 impl TreeStream {
@@ -69,45 +194,22 @@ impl TreeStream {
     /// # Panics
     ///
     /// If `out` is not as long as the stream has coordinates: noise for the others would be wrong.
-    pub fn next_into(&mut self, out: &mut [f64], mut fresh: impl FnMut(usize, &mut [f64])) -> bool {
+    pub fn next_into(&mut self, out: &mut [f64], fresh: impl FnMut(usize, &mut [f64])) -> bool {
         assert_eq!(out.len(), self.coordinates, "a stream has the same coordinates at every step");
-        let t = self.step;
-        if t == self.shape.steps {
+        if self.step == self.tree.shape.steps {
             return false;
         }
+        self.tree.next_row(self.step, &mut self.memory, out, fresh);
         self.step += 1;
-        let last = self.step == self.shape.steps;
-        let mut estimate = vec![0.0; out.len()];
-        let mut own = vec![0.0; out.len()];
-        fresh(self.shape.node(0, t), &mut estimate);
-        // The new prefix sum's noise minus the old one's: what comes minus what it replaces.
-        out.fill(0.0);
-        let mut level = 0;
-        while level < self.shape.height() {
-            let joins = self.estimates.last().is_some_and(|(l, _)| *l == level);
-            if !joins && !last {
-                break;
-            }
-            // At the last step every node above is finished, with virtual steps where others are missing.
-            if let Some((_, left)) = self.estimates.pop_if(|(l, _)| *l == level) {
-                for ((estimate, out), left) in estimate.iter_mut().zip(out.iter_mut()).zip(&left) {
-                    *estimate += left;
-                    *out -= left;
-                }
-            }
-            level += 1;
-            fresh(self.shape.node(level, t >> level), &mut own);
-            let weight = own_weight(level);
-            estimate.iter_mut().zip(&own).for_each(|(e, own)| *e = weight * own + (1.0 - weight) * *e);
-        }
-        out.iter_mut().zip(&estimate).for_each(|(out, e)| *out += e);
-        self.estimates.push((level, estimate));
         true
     }
 
     /// The rows that are kept now.
     pub fn rows(&self) -> usize {
-        self.estimates.len()
+        match self.step == self.tree.shape.steps {
+            true => 1,
+            false => self.step.count_ones() as usize,
+        }
     }
 }
 

@@ -11,11 +11,12 @@
 //! - **optimal** ([`Tree`]): the pseudo-inverse, which is Honaker's fully efficient estimator. In linear time, since
 //!   the gram matrix of a subtree is that of its two halves plus a matrix of ones.
 
+mod definition;
 mod online;
 mod optimal;
 
-pub use online::{OnlineTree, TreeStream};
-pub use optimal::Tree;
+pub use online::{OnlineTree, TREE_ONLINE, TreeStream};
+pub use optimal::{TREE_OPTIMAL, Tree};
 
 /// The shape of a completed tree over n steps: level l has ⌈n/2^l⌉ nodes.
 #[derive(Debug, Clone)]

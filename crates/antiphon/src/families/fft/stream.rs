@@ -1,18 +1,21 @@
 //! Noise of the FFT mechanisms, for sixteen columns at a time.
 //!
-//! What `mechanism::fft` does, with the same bits on every machine: coefficients are plain sums of cosines and sines, the
+//! What the factorization does, with the same bits on every machine: coefficients are plain sums of cosines and sines, the
 //! generator of X⁻¹ comes from the recursion of Levinson and Durbin, products are those of fourier.rs. With n steps:
 //! O(n²) once, O(n log n) per column.
 
-use super::fourier::{Pairs, Toeplitz};
+use super::fourier::{COLUMNS, Pairs, Toeplitz};
 use crate::error::{Error, Result};
 use crate::linalg::toeplitz::levinson;
+use crate::mechanism::stream::{Access, Draw, Kernel, TILE, scaled};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::f64::consts::PI;
+use std::ops::Range;
 
 /// W as a product of Toeplitz matrices.
 pub struct FftNoise {
+    stddev: f64,
     /// The first column of the circulant F*·√v̂·F, of size 2n.
     root: Vec<f64>,
     /// Its n×2n corner, or that of its transpose.
@@ -29,7 +32,7 @@ struct Inverse {
 
 impl FftNoise {
     /// For so many steps, with the decoder of the paper's Algorithm 1 or the optimal one.
-    pub fn new(steps: usize, optimal: bool) -> Result<FftNoise> {
+    pub fn new(steps: usize, optimal: bool, stddev: f64) -> Result<FftNoise> {
         let size = 2 * steps as isize;
         let root = circulant(steps, (steps as f64).sqrt(), |theta| {
             // √(1 − i·cot θ) = e^{i(θ/2 − π/4)}/√sin θ.
@@ -43,7 +46,7 @@ impl FftNoise {
             false => Toeplitz::new(steps, 2 * steps, at),
         };
         let inverse = if optimal { Some(Inverse::new(steps)?) } else { None };
-        Ok(FftNoise { root, corner, inverse })
+        Ok(FftNoise { stddev, root, corner, inverse })
     }
 
     /// The noise of all steps from the 2n rows of Z.
@@ -60,10 +63,15 @@ impl FftNoise {
             }
         }
     }
+}
 
-    /// At least Σ_s |W(t, s)| for every t.
-    pub fn row_sum(&self) -> f64 {
-        match &self.inverse {
+impl Kernel for FftNoise {
+    fn inputs(&self) -> usize {
+        self.root.len()
+    }
+
+    fn row_sum(&self) -> f64 {
+        let bound = match &self.inverse {
             // W = X⁻¹Cᵀ, so a row has the squared norm (X⁻¹)_tt ≤ (L·Lᵀ)_tt/x_0 ≤ Σ x²/x_0, and it has 2n entries.
             Some(Inverse { column, .. }) => {
                 let squares: f64 = column.iter().map(|x| x * x).sum();
@@ -71,11 +79,29 @@ impl FftNoise {
             }
             // The difference of two rows of the circulant.
             None => 2.0 * self.root.iter().map(|y| y.abs()).sum::<f64>(),
+        };
+        bound * (1.0 + 1e-6)
+    }
+
+    fn rows(&self, wanted: Range<usize>, draw: Draw<'_>, out: &mut [f32]) {
+        let mut z = vec![0.0; self.root.len() * TILE];
+        z.chunks_mut(TILE).enumerate().for_each(|(input, row)| draw(input, row));
+        for column in (0..TILE).step_by(COLUMNS) {
+            let pairs = |row: &[f32]| Pairs::from_row(&row[column..column + COLUMNS]);
+            let mut group: Vec<Pairs> = z.chunks(TILE).map(pairs).collect();
+            self.noise(&mut group);
+            for (t, out) in wanted.clone().zip(out.chunks_mut(TILE)) {
+                scaled(self.stddev, (0..COLUMNS).map(|j| group[t].column(j)), &mut out[column..]);
+            }
         }
     }
 
+    fn access(&self) -> Access<'_> {
+        Access::Whole
+    }
+
     /// The coefficients.
-    pub fn describe(&self, hash: &mut Sha256) {
+    fn describe(&self, hash: &mut Sha256) {
         let inverse = self.inverse.iter().flat_map(|inverse| &inverse.column);
         self.root.iter().chain(inverse).for_each(|x| hash.update(x.to_le_bytes()));
     }
@@ -142,9 +168,9 @@ fn circulant(steps: usize, at_zero: f64, at: impl Fn(f64) -> [f64; 2]) -> Vec<f6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::families::{FFT, FFT_OPTIMAL};
     use crate::linalg::dense;
-    use crate::mechanism::Family;
-    use crate::noise::fourier::COLUMNS;
+    use crate::mechanism::{Factorization, Structured};
     use crate::noise::{Cipher, Key};
 
     #[test]
@@ -159,10 +185,10 @@ mod tests {
                 })
                 .collect();
             let z = dense::from_fn(2 * steps, COLUMNS, |i, j| f64::from(rows[i][j]));
-            for (family, optimal) in [(Family::Fft, false), (Family::FftOptimal, true)] {
-                let expected = family.factorization(steps).unwrap().noise(&z);
+            for (family, optimal) in [(FFT, false), (FFT_OPTIMAL, true)] {
+                let expected = Structured::formula(family, 1).factorization(steps).unwrap().noise(&z);
                 let mut noise: Vec<Pairs> = rows.iter().map(|row| Pairs::from_row(row)).collect();
-                FftNoise::new(steps, optimal).unwrap().noise(&mut noise);
+                FftNoise::new(steps, optimal, 1.0).unwrap().noise(&mut noise);
                 for t in 0..steps {
                     for j in 0..COLUMNS {
                         let difference = (noise[t].column(j) - expected[(t, j)]).abs();

@@ -1,9 +1,80 @@
 //! The optimal decoder of the tree, in linear time.
 
-use super::Shape;
+use super::{Shape, definition};
+use crate::error::Result;
 use crate::linalg::dense::Matrix;
+use crate::mechanism::Family;
 use crate::mechanism::factorization::{Cost, Factorization, map_columns, variances_by_columns};
+use crate::mechanism::family::{Explicit, Row, Stamp};
+use crate::mechanism::stamp::Shared;
+use crate::mechanism::stream::{Access, Draw, Kernel, TILE, scaled};
+use crate::verify::definitions::pseudo_inverse;
 use crate::workload::{Training, Workload};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The binary tree with its optimal decoder.
+pub const TREE_OPTIMAL: Family = Family::of(&Optimal);
+
+struct Optimal;
+
+impl Row for Optimal {
+    fn name(&self) -> &'static str {
+        "tree-optimal"
+    }
+
+    fn about(&self) -> &'static str {
+        "Binary tree with its optimal decoder; the noise is computed before training"
+    }
+
+    fn factorization(&self, stamp: &Stamp<'_>) -> Result<Shared> {
+        Ok(Arc::new(Tree::new(stamp.steps)))
+    }
+
+    fn definition(&self, stamp: &Stamp<'_>) -> Result<Explicit> {
+        let encoder = definition::tree(stamp.steps);
+        let noising = pseudo_inverse(&encoder)?;
+        Ok(crate::families::exactly(encoder, noising))
+    }
+
+    fn kernel(&self, stamp: &Stamp<'_>, stddev: f64) -> Result<Arc<dyn Kernel>> {
+        Ok(Arc::new(Noise { tree: Tree::new(stamp.steps), stddev }))
+    }
+}
+
+/// The tree's noise, all rows at once.
+struct Noise {
+    tree: Tree,
+    stddev: f64,
+}
+
+impl Kernel for Noise {
+    fn inputs(&self) -> usize {
+        self.tree.inputs()
+    }
+
+    /// W is the pseudo-inverse of C, which has the rows of I among its own: no row of W is longer than 1.
+    fn row_sum(&self) -> f64 {
+        (self.tree.inputs() as f64).sqrt() * (1.0 + 1e-6)
+    }
+
+    fn rows(&self, wanted: Range<usize>, draw: Draw<'_>, out: &mut [f32]) {
+        let mut z = Matrix::zeros(self.tree.inputs(), TILE);
+        let mut row = [0.0; TILE];
+        for input in 0..self.tree.inputs() {
+            draw(input, &mut row);
+            row.iter().enumerate().for_each(|(j, z_j)| z[(input, j)] = f64::from(*z_j));
+        }
+        let noise = self.tree.noise(&z);
+        for (t, out) in wanted.zip(out.chunks_mut(TILE)) {
+            scaled(self.stddev, (0..TILE).map(|j| noise[(t, j)]), out);
+        }
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::Whole
+    }
+}
 
 /// The tree with its optimal decoder W = C⁺ = X⁻¹Cᵀ.
 ///

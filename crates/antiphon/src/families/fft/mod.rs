@@ -11,13 +11,68 @@
 //!
 //! Nothing of size n² is formed.
 
-use super::factorization::{Cost, Factorization, add_squares, variances_by_columns};
+mod definition;
+mod fourier;
+mod stream;
+
 use crate::error::Result;
 use crate::linalg::dense::{self, Matrix};
 use crate::linalg::toeplitz::{Circulant, Complex, ToeplitzInverse};
+use crate::mechanism::Family;
+use crate::mechanism::factorization::{Cost, Factorization, add_squares, variances_by_columns};
+use crate::mechanism::family::{Explicit, Row, Stamp};
+use crate::mechanism::stamp::Shared;
+use crate::mechanism::stream::Kernel;
 use crate::workload::Workload;
 use rayon::prelude::*;
 use std::f64::consts::PI;
+use std::sync::Arc;
+use stream::FftNoise;
+
+/// The paper's Algorithm 1.
+pub const FFT: Family = Family::of(&Decoder { optimal: false });
+/// The same encoder with its optimal decoder.
+pub const FFT_OPTIMAL: Family = Family::of(&Decoder { optimal: true });
+
+struct Decoder {
+    optimal: bool,
+}
+
+impl Row for Decoder {
+    fn name(&self) -> &'static str {
+        if self.optimal { "fft-optimal" } else { "fft" }
+    }
+
+    fn aliases(&self) -> &'static [&'static str] {
+        if self.optimal { &["fft-optimal-decoder"] } else { &[] }
+    }
+
+    fn about(&self) -> &'static str {
+        match self.optimal {
+            true => "The FFT mechanism with its optimal decoder",
+            false => "The paper's FFT mechanism; the noise is computed before training",
+        }
+    }
+
+    fn has_optimal_decoder(&self) -> bool {
+        self.optimal
+    }
+
+    fn factorization(&self, stamp: &Stamp<'_>) -> Result<Shared> {
+        Ok(match self.optimal {
+            true => Arc::new(Fft::with_optimal_decoder(stamp.steps)?),
+            false => Arc::new(Fft::new(stamp.steps)),
+        })
+    }
+
+    fn definition(&self, stamp: &Stamp<'_>) -> Result<Explicit> {
+        definition::explicit(stamp.steps, self.optimal)
+    }
+
+    fn kernel(&self, stamp: &Stamp<'_>, stddev: f64) -> Result<Arc<dyn Kernel>> {
+        Ok(Arc::new(FftNoise::new(stamp.steps, self.optimal, stddev)?))
+    }
+}
 
 /// The FFT mechanism, with the decoder of Algorithm 1 or the optimal one.
 #[derive(Clone)]
