@@ -23,7 +23,7 @@ use std::time::Instant;
 /// across parts. `antiphon compare` finds the best number of stamps.
 ///
 /// The participation schema is fixed epoch order or --patterns; there are no files for
-/// --min-separation.
+/// --min-separation and --reshuffled.
 ///
 /// Examples:
 ///   antiphon make tree-online --stamps 20 --epochs 20 --steps-per-epoch 100

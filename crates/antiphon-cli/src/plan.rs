@@ -6,6 +6,7 @@ use crate::output::{answer, bound, given, percent, print_json, program, size, wi
 use antiphon::accounting::gaussian;
 use antiphon::mechanism::Family;
 use antiphon::plan::{Candidate, Choice, Comparison, Needs, Recommendation, recommend};
+use antiphon::schema::Schema;
 use clap::Args;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -65,7 +66,7 @@ impl Plan {
         let needs = Needs { params: self.params, memory: self.memory };
         let recommendation = recommend(&comparison, &needs)?;
         let chosen = &comparison.candidates[recommendation.chosen];
-        let command = self.command(chosen);
+        let command = self.command(&schema, chosen);
         let reason = self.reason(&comparison, recommendation);
         let noise = multiplier.map(|z| z * chosen.rmse);
         if json {
@@ -104,7 +105,8 @@ impl Plan {
                 say!("  {command}");
             }
             None => say!(
-                "There are no mechanism files for minimum separation: no certificate of the optimum exists for it."
+                "There are no mechanism files for {}: no certificate of the optimum exists for this schema.",
+                schema.name()
             ),
         }
         Ok(answer(true))
@@ -148,8 +150,8 @@ impl Plan {
     }
 
     /// The command that makes a candidate, where there is one.
-    fn command(&self, chosen: &Candidate) -> Option<String> {
-        if self.run.schema.min_separation.is_some() {
+    fn command(&self, schema: &Schema, chosen: &Candidate) -> Option<String> {
+        if !schema.is_listed() {
             return None;
         }
         let mut words = vec![program().to_string()];

@@ -82,6 +82,10 @@ pub enum Method {
     /// The earliest pattern of the smallest monotone matrix above |X|, under minimum separation: an upper
     /// bound, tight where X is non-negative and falls along and away from its diagonal.
     MonotoneMajorant,
+    /// The largest diagonal entry of every epoch, for reshuffled epochs, where X is zero between epochs: exact.
+    EpochMaxima,
+    /// Shares of what pairs of epochs add, and the elliptope over epochs, for reshuffled epochs: an upper bound.
+    EpochPairs,
 }
 
 impl Method {
@@ -97,6 +101,8 @@ impl Method {
             Method::Grothendieck => "Grothendieck's inequality over the brute force",
             Method::ChainOfRowSums => "dynamic programme over row sums of absolute values",
             Method::MonotoneMajorant => "monotone majorant",
+            Method::EpochMaxima => "largest diagonal entries of the epochs (gram matrix zero between epochs)",
+            Method::EpochPairs => "shares of pairs of epochs, and the elliptope over epochs",
         }
     }
 }
@@ -242,7 +248,7 @@ pub fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
         None => {
             let x = source.full_gram(schema.steps());
             match schema {
-                Schema::Reshuffled { .. } => reshuffled::all_methods(&x, schema),
+                Schema::Reshuffled { .. } => reshuffled::all_methods(&x, schema)?,
                 _ => min_sep::all_methods(&x, schema)?,
             }
         }

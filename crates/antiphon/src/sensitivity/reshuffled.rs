@@ -1,34 +1,74 @@
 //! Reshuffled epochs: at most one step of every epoch, anywhere in it.
 
-use super::exact::{self, PatternBounds};
-use super::min_sep::Found;
-use super::{Bound, Kind, Method, TOLERANCE};
-use crate::linalg::dense::{self, Matrix};
+mod search;
+mod shares;
+#[cfg(test)]
+mod tests;
+
+use super::exact::PatternBounds;
+use super::min_sep::{Found, worst_of};
+use super::{Bound, Kind, Method, bounds};
+use crate::error::Result;
+use crate::linalg::dense::Matrix;
 use crate::schema::Schema;
-use rayon::prelude::*;
+use shares::{Pairs, Shares};
+
+/// How many patterns of the search are solved to full accuracy.
+const FINALISTS: usize = 3;
 
 /// Bounds on the square over all patterns, and a pattern that reaches the lower one.
 pub(super) fn squared(x: &Matrix, schema: &Schema) -> Found {
     let (k, b) = parts(schema);
-    let diagonal = |i: &usize| x[(*i, *i)];
-    let largest =
-        |e: usize| (e * b..(e + 1) * b).fold(e * b, |a, i| if diagonal(&i) > diagonal(&a) { i } else { a });
-    let heaviest = (0..k).map(largest).collect();
-    let (lower, worst) = from_below(x, k, b);
+    let heaviest = Shares::none(x, k, b).heaviest();
+    if is_block_diagonal(x, b) {
+        let bounds = epoch_maxima(heaviest.iter().map(|i| x[(*i, *i)]), k);
+        return Found { bounds, worst: heaviest.clone(), heaviest };
+    }
+    let bounds = bracket(x, k, b);
+    let upper = bounds.upper.iter().copied().fold(f64::INFINITY, f64::min);
     Found {
-        bounds: PatternBounds { lower, upper: pair_maxima(x, k, b), method: Method::AbsoluteSums },
-        worst,
+        bounds: PatternBounds { lower: bounds.lower, upper, method: Method::EpochPairs },
+        worst: bounds.worst,
         heaviest,
     }
 }
 
+struct Bracket {
+    upper: [f64; 4],
+    lower: f64,
+    worst: Vec<usize>,
+}
+
+fn bracket(x: &Matrix, k: usize, b: usize) -> Bracket {
+    let none = Shares::none(x, k, b);
+    let with = |pairs: Pairs<'_>| {
+        let mut shares = none.clone();
+        shares.improve(&pairs);
+        shares
+    };
+    let absolute = with(Pairs::Absolute);
+    let around = with(Pairs::AroundMiddles);
+    let given = vec![none.heaviest(), absolute.heaviest(), around.heaviest()];
+    let found = search::worst(x, k, b, given, FINALISTS);
+    let signed = with(Pairs::Signed(&found[0].correlations()));
+    let upper = [&none, &absolute, &around, &signed].map(|s| s.bound());
+    let (lower, worst) = worst_of(x, found.into_iter().map(|walk| walk.pattern).collect(), 0.0);
+    let fixed = (0..b).map(|r| (0..k).map(|e| e * b + r).collect()).collect();
+    let (other, pattern) = worst_of(x, fixed, lower);
+    let (lower, worst) = if other > lower { (other, pattern) } else { (lower, worst) };
+    Bracket { upper, lower, worst }
+}
+
 /// Every method, on the squares.
-pub(super) fn all_methods(x: &Matrix, schema: &Schema) -> Vec<Bound> {
+pub(super) fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
+    let (k, _) = parts(schema);
     let PatternBounds { lower, upper, method } = squared(x, schema).bounds;
-    vec![
-        Bound { value: lower, kind: Kind::LowerBound, method: Method::Elliptope },
-        Bound { value: upper, kind: Kind::UpperBound, method },
-    ]
+    let bound = |method, kind, value| Bound { value, kind, method };
+    Ok(vec![
+        bound(Method::Elliptope, Kind::LowerBound, lower),
+        bound(method, Kind::UpperBound, upper),
+        bound(Method::Spectral, Kind::UpperBound, bounds::spectral(x, k)?),
+    ])
 }
 
 /// The parts of a schema of reshuffled epochs: (k, b).
@@ -39,29 +79,20 @@ fn parts(schema: &Schema) -> (usize, usize) {
     }
 }
 
-/// Σ over pairs of epochs of the largest |X_ij| between them, on the diagonal of the largest X_ii.
-fn pair_maxima(x: &Matrix, k: usize, b: usize) -> f64 {
-    let row = |e: usize| {
-        let mut maxima = vec![0.0f64; e + 1];
-        for j in e * b..(e + 1) * b {
-            let column = x.col_as_slice(j);
-            maxima[e] = maxima[e].max(column[j]);
-            for (other, steps) in column[..e * b].chunks(b).enumerate() {
-                maxima[other] = steps.iter().fold(maxima[other], |a, entry| a.max(entry.abs()));
-            }
-        }
-        maxima[e] + 2.0 * maxima[..e].iter().sum::<f64>()
-    };
-    let sum: f64 = (0..k).into_par_iter().map(row).collect::<Vec<_>>().iter().sum();
-    // Up: sums of at most k non-negative terms, nested twice.
-    sum * (1.0 + 4.0 * (k + 1) as f64 * f64::EPSILON)
+/// Whether X_ij = 0 exactly wherever i and j are in different epochs.
+fn is_block_diagonal(x: &Matrix, b: usize) -> bool {
+    let n = x.nrows();
+    (0..n).all(|i| x.col_as_slice(i)[(i / b + 1) * b..].iter().all(|entry| *entry == 0.0))
 }
 
-/// The largest lower bound among the patterns of fixed order.
-fn from_below(x: &Matrix, k: usize, b: usize) -> (f64, Vec<usize>) {
-    let pattern = |r: usize| -> Vec<usize> { (0..k).map(|e| e * b + r).collect() };
-    let lower = |r: usize| exact::pattern_above(&dense::principal(x, &pattern(r)), TOLERANCE, 0.0).lower;
-    let values: Vec<f64> = (0..b).into_par_iter().map(lower).collect();
-    let best = (0..b).fold(0, |a, r| if values[r] > values[a] { r } else { a });
-    (values[best], if values[best] > 0.0 { pattern(best) } else { Vec::new() })
+/// Exact where X is zero between epochs, from the largest diagonal entries of the k epochs.
+pub(super) fn epoch_maxima(maxima: impl Iterator<Item = f64>, k: usize) -> PatternBounds {
+    let sum: f64 = maxima.sum();
+    // Either way: a sum of k terms that are not negative.
+    let rounding = (k + 1) as f64 * f64::EPSILON;
+    PatternBounds {
+        lower: sum * (1.0 - rounding),
+        upper: sum * (1.0 + rounding),
+        method: Method::EpochMaxima,
+    }
 }
