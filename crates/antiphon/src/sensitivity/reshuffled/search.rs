@@ -22,23 +22,17 @@ const EFFORT: usize = 100_000_000;
 
 /// A pattern with a vector for the step of each epoch.
 #[derive(Clone)]
-pub(super) struct Walk<'a> {
+struct Walk<'a> {
     x: &'a Matrix,
     b: usize,
-    pub(super) pattern: Vec<usize>,
+    pattern: Vec<usize>,
     vectors: Vec<Vector>,
     /// Σ X_ij⟨g_i, g_j⟩.
-    pub(super) value: f64,
+    value: f64,
 }
 
 /// The worst patterns found, worst first: at most `most`, without repetitions.
-pub(super) fn worst<'a>(
-    x: &'a Matrix,
-    k: usize,
-    b: usize,
-    given: Vec<Vec<usize>>,
-    most: usize,
-) -> Vec<Walk<'a>> {
+pub(super) fn worst(x: &Matrix, k: usize, b: usize, given: Vec<Vec<usize>>, most: usize) -> Vec<Vec<usize>> {
     let n = x.nrows();
     let beginnings = (EFFORT / (n * k)).clamp(8, 256).min(n);
     let orders = (beginnings / 2).clamp(1, b);
@@ -50,10 +44,10 @@ pub(super) fn worst<'a>(
     walks.par_iter_mut().for_each(Walk::climb);
     // Stable: equal values keep the order of their beginnings.
     walks.sort_by(|a, b| b.value.total_cmp(&a.value));
-    let mut best: Vec<Walk> = Vec::new();
+    let mut best: Vec<Vec<usize>> = Vec::new();
     for walk in walks {
-        if best.len() < most && !best.iter().any(|other| other.pattern == walk.pattern) {
-            best.push(walk);
+        if best.len() < most && !best.contains(&walk.pattern) {
+            best.push(walk.pattern);
         }
     }
     best
@@ -122,7 +116,6 @@ impl<'a> Walk<'a> {
             let (step, g) = (self.pattern[e], self.vectors[e]);
             self.spread(&mut pulls, step, &g.map(|x| -x));
             let t = self.best_step(e, &pulls);
-            // A step that stays keeps what it adds even where rounding says otherwise.
             let g = direction(&pulls[t]).unwrap_or(g);
             self.put(e, t, g, &mut pulls);
         }
@@ -145,10 +138,51 @@ impl<'a> Walk<'a> {
             }
         }
     }
+}
 
-    /// ⟨g_e, g_f⟩: the correlations that make the pattern bad.
-    pub(super) fn correlations(&self) -> Matrix {
-        let k = self.pattern.len();
-        dense::from_fn(k, k, |e, f| inner(&self.vectors[e], &self.vectors[f]))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sensitivity::testing::{Noise, random_gram};
+
+    #[test]
+    fn moves_keep_one_step_in_every_epoch_and_never_lower_the_value() {
+        let mut noise = Noise(72);
+        for (k, b) in [(1, 5), (2, 7), (5, 1), (5, 4), (9, 3)] {
+            let x = random_gram(&mut noise, 3, k * b);
+            for seed in 0..k * b {
+                let mut walk = Walk::grown(&x, k, b, seed);
+                assert_eq!(walk.pattern[seed / b], seed);
+                for round in 0..6 {
+                    let before = walk.value;
+                    walk.settle();
+                    let block = dense::principal(&x, &walk.pattern);
+                    let term = |e: usize, f: usize| block[(e, f)] * inner(&walk.vectors[e], &walk.vectors[f]);
+                    let slow: f64 =
+                        (0..k).flat_map(|e| (0..k).map(move |f| (e, f))).map(|(e, f)| term(e, f)).sum();
+                    assert!((walk.value - slow).abs() < 1e-12 * slow.abs(), "{} {slow}", walk.value);
+                    assert!(round == 0 || walk.value >= before * (1.0 - 1e-12), "{} {before}", walk.value);
+                    assert!(walk.pattern.iter().enumerate().all(|(e, step)| step / b == e));
+                    walk.relocate();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_come_once_and_the_number_of_threads_changes_nothing() {
+        let mut noise = Noise(73);
+        for (k, b) in [(1, 5), (2, 7), (5, 1), (5, 4), (9, 3)] {
+            let x = random_gram(&mut noise, 3, k * b);
+            let given: Vec<usize> = (0..k).map(|e| (e + 1) * b - 1).collect();
+            let with = |threads: usize| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| worst(&x, k, b, vec![given.clone()], 5))
+            };
+            let found = with(1);
+            assert_eq!(found, with(3));
+            assert!(!found.is_empty() && found.len() <= 5);
+            assert!(found.iter().enumerate().all(|(i, pattern)| !found[..i].contains(pattern)));
+        }
     }
 }

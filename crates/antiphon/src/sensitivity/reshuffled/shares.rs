@@ -10,19 +10,19 @@
 //! ```
 //!
 //! where the last maximum is over the elliptope of k×k matrices. Every choice of shares gives a bound. Where X is constant between any
-//! two epochs, no shares at all are exact. Good shares come from the message passing of Globerson and Jaakkola, "Fixing max-product"
+//! two epochs, no shares at all are exact: P = −Q = 2X_ij. Good shares come from the message passing of Globerson and Jaakkola, "Fixing max-product"
 //! (NIPS 2007): it makes Σ_e max_i (…) smaller, pair by pair, and keeps what is left of pairs at zero.
 
+use super::LARGEST_ELLIPTOPE;
 use crate::linalg::dense::Matrix;
 use crate::sensitivity::{TOLERANCE, exact};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Sweeps over all pairs of epochs, at most.
 const SWEEPS: usize = 60;
 /// A sweep that lowers the bound by less, relatively, is the last.
 const LEAST_GAIN: f64 = 1e-6;
-/// More epochs than these have no elliptope solved: absolute values bound it.
-const LARGEST_ELLIPTOPE: usize = 4096;
 
 /// What the steps of every epoch are given of its pairs.
 #[derive(Clone)]
@@ -37,13 +37,13 @@ pub(super) struct Shares<'a> {
 }
 
 /// What pairs of epochs are taken to add at most, while shares are sought.
-pub(super) enum Pairs<'a> {
-    /// 2|X_ij|.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Pairs {
+    /// 2|X_ij|: best for an X without signs.
     Absolute,
-    /// 2|X_ij − m_ef|, where m_ef is the middle of what is left of X between the epochs; m_ef itself goes to the elliptope.
+    /// 2|X_ij − m_ef| with m_ef = (P − Q)/4, beside what m_ef itself adds in the elliptope. For given shares no other m_ef gives a smaller
+    /// bound, and the bound of the module text is the one with this m_ef.
     AroundMiddles,
-    /// 2X_ij R_ef, for an R that may be the worst.
-    Signed(&'a Matrix),
 }
 
 impl<'a> Shares<'a> {
@@ -53,11 +53,20 @@ impl<'a> Shares<'a> {
         Shares { x, k, b, given: vec![0.0; k * k * b], weights }
     }
 
+    /// Shares that come from anywhere.
+    #[cfg(test)]
+    pub(super) fn from_fn(x: &'a Matrix, k: usize, b: usize, mut share: impl FnMut(usize) -> f64) -> Self {
+        let mut shares = Shares::none(x, k, b);
+        shares.given = (0..k * k * b).map(&mut share).collect();
+        (0..k).for_each(|e| shares.given[(e * k + e) * b..][..b].fill(0.0));
+        shares
+    }
+
     fn given(&self, e: usize, f: usize) -> &[f64] {
         &self.given[(e * self.k + f) * self.b..][..self.b]
     }
 
-    fn steps(&self, e: usize) -> std::ops::Range<usize> {
+    fn steps(&self, e: usize) -> Range<usize> {
         e * self.b..(e + 1) * self.b
     }
 
@@ -66,34 +75,22 @@ impl<'a> Shares<'a> {
         &self.x.col_as_slice(step)[self.steps(epoch)]
     }
 
-    /// Σ_e max_i (X_ii + Σ_f a_ef(i)).
-    fn heaviest_weights(&self) -> f64 {
-        self.weights.chunks(self.b).map(|epoch| epoch.iter().copied().fold(f64::NEG_INFINITY, f64::max)).sum()
-    }
-
-    /// The steps with the largest weights, one of every epoch.
+    /// The steps with the largest weights, one of every epoch: a pattern that may be bad.
     pub(super) fn heaviest(&self) -> Vec<usize> {
-        let larger = |a: usize, i: usize| if self.weights[i] > self.weights[a] { i } else { a };
-        (0..self.k).map(|e| self.steps(e).fold(e * self.b, larger)).collect()
+        super::heaviest(self.k, self.b, |i| self.weights[i])
     }
 
     /// Better shares, as long as sweeps improve them.
-    pub(super) fn improve(&mut self, pairs: &Pairs<'_>) {
+    pub(super) fn improve(&mut self, pairs: Pairs) {
         let mut before = f64::INFINITY;
         for _ in 0..SWEEPS {
             let middles = match pairs {
-                Pairs::AroundMiddles => Some(self.middles()),
-                _ => None,
+                Pairs::Absolute => Matrix::zeros(self.k, self.k),
+                Pairs::AroundMiddles => self.middles(),
             };
-            let potential = |e: usize, f: usize| match (pairs, &middles) {
-                (Pairs::Signed(r), _) => Potential::Linear(2.0 * r[(e.max(f), e.min(f))]),
-                (_, Some(m)) => Potential::Around(m[(e.max(f), e.min(f))]),
-                _ => Potential::Around(0.0),
-            };
-            for matching in matchings(self.k) {
-                self.update(&matching, &potential);
-            }
-            let after = self.heaviest_weights();
+            matchings(self.k).for_each(|matching| self.update(&matching, &middles));
+            // After a sweep nothing is left of any pair; what the middles add is left out, this only decides when to stop.
+            let after: f64 = self.heaviest().iter().map(|i| self.weights[*i]).sum();
             if before - after < LEAST_GAIN * after.abs() {
                 break;
             }
@@ -102,35 +99,38 @@ impl<'a> Shares<'a> {
     }
 
     /// Updates pairs of epochs that have no epoch in common.
-    fn update(
-        &mut self,
-        matching: &[(usize, usize)],
-        potential: &(impl Fn(usize, usize) -> Potential + Sync),
-    ) {
+    fn update(&mut self, matching: &[(usize, usize)], middles: &Matrix) {
         let ends: Vec<(usize, usize)> = matching.iter().flat_map(|(e, f)| [(*e, *f), (*f, *e)]).collect();
+        let middle = |e: usize, f: usize| middles[(e.max(f), e.min(f))];
         let new: Vec<Vec<f64>> =
-            ends.par_iter().map(|(e, f)| self.message(*e, *f, potential(*e, *f))).collect();
+            ends.par_iter().map(|(e, f)| self.new_weights(*e, *f, middle(*e, *f))).collect();
         for ((e, f), weights) in ends.into_iter().zip(new) {
-            let at = (e * self.k + f) * self.b;
-            for (i, weight) in self.steps(e).zip(weights) {
-                self.given[at + i - e * self.b] += weight - self.weights[i];
-                self.weights[i] = weight;
+            let given = &mut self.given[(e * self.k + f) * self.b..][..self.b];
+            let old = &mut self.weights[e * self.b..(e + 1) * self.b];
+            for ((given, old), new) in given.iter_mut().zip(old).zip(weights) {
+                *given += new - *old;
+                *old = new;
             }
         }
     }
 
-    /// The new weights of epoch e: the mean of those without its share of the pair, and of the most that the pair and the other epoch
-    /// add.
-    fn message(&self, e: usize, f: usize, potential: Potential) -> Vec<f64> {
+    /// The new weights of epoch e: halfway between those without its share of the pair, and the most that the pair and the weights of the
+    /// other epoch add up to.
+    fn new_weights(&self, e: usize, f: usize, middle: f64) -> Vec<f64> {
         let mut most = vec![f64::NEG_INFINITY; self.b];
         for (j, share) in self.steps(f).zip(self.given(f, e)) {
-            potential.raise(&mut most, self.weights[j] - share, self.entries(j, e));
+            let weight = self.weights[j] - share;
+            for (most, entry) in most.iter_mut().zip(self.entries(j, e)) {
+                let value = weight + 2.0 * (entry - middle).abs();
+                // Not f64::max, which is no vector instruction.
+                *most = if value > *most { value } else { *most };
+            }
         }
         let own = self.weights[self.steps(e)].iter().zip(self.given(e, f));
         own.zip(most).map(|((weight, share), most)| 0.5 * (weight - share + most)).collect()
     }
 
-    /// (P − Q)/4 for every pair of epochs.
+    /// (P − Q)/4 for every pair of epochs, below the diagonal.
     fn middles(&self) -> Matrix {
         let mut middles = Matrix::zeros(self.k, self.k);
         self.left().iter().for_each(|left| middles[(left.f, left.e)] = 0.25 * (left.p - left.q));
@@ -203,33 +203,6 @@ struct Left {
     size: f64,
 }
 
-/// What a pair of steps adds at most, as a function of its entry x.
-#[derive(Clone, Copy)]
-enum Potential {
-    /// 2|x − m|
-    Around(f64),
-    /// Factor times x.
-    Linear(f64),
-}
-
-impl Potential {
-    /// Raises every number to what another step of this weight and the entry between the two add.
-    fn raise(self, most: &mut [f64], weight: f64, entries: &[f64]) {
-        match self {
-            Potential::Around(middle) => raise(most, entries, |x| weight + 2.0 * (x - middle).abs()),
-            Potential::Linear(factor) => raise(most, entries, |x| weight + factor * x),
-        }
-    }
-}
-
-fn raise(most: &mut [f64], entries: &[f64], value: impl Fn(f64) -> f64) {
-    for (most, entry) in most.iter_mut().zip(entries) {
-        let value = value(*entry);
-        // Not f64::max, which is no vector instruction.
-        *most = if value > *most { value } else { *most };
-    }
-}
-
 /// All pairs of k epochs in groups without a common epoch, as in a tournament.
 fn matchings(k: usize) -> impl Iterator<Item = Vec<(usize, usize)>> {
     // An odd number of epochs gets one more, which is left out.
@@ -239,4 +212,25 @@ fn matchings(k: usize) -> impl Iterator<Item = Vec<(usize, usize)>> {
         let pair = |i: usize| if i == 0 { (place(0), rounds) } else { (place(i), place(rounds - i)) };
         (0..rounds.div_ceil(2)).map(pair).filter(|(e, f)| e.max(f) < &k).collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_of_epochs_comes_once_and_no_epoch_twice_in_a_group() {
+        for k in 1..12 {
+            let mut seen = Vec::new();
+            for matching in matchings(k) {
+                let mut epochs: Vec<usize> = matching.iter().flat_map(|(e, f)| [*e, *f]).collect();
+                epochs.sort_unstable();
+                assert!(epochs.windows(2).all(|pair| pair[0] < pair[1]), "{k}: {matching:?}");
+                seen.extend(matching.into_iter().map(|(e, f)| (e.min(f), e.max(f))));
+            }
+            seen.sort_unstable();
+            let all: Vec<(usize, usize)> = (0..k).flat_map(|e| (e + 1..k).map(move |f| (e, f))).collect();
+            assert_eq!(seen, all);
+        }
+    }
 }
