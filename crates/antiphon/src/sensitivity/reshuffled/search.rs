@@ -2,7 +2,7 @@
 //!
 //! A pattern and unit vectors g_i for its steps have the value Σ X_ij⟨g_i, g_j⟩ ≤ sens², and a step at t adds
 //! X_tt + 2‖Σ_j X_tj g_j‖ to the others, with the best vector for it (`climb`). So every epoch in turn moves its step to where it adds
-//! most, until none moves. It begins at patterns of fixed order, at patterns grown from one step, and at those of the caller.
+//! most, until none moves; from the better patterns also two epochs at once. It begins at patterns of fixed order, at patterns grown from one step, and at those of the caller.
 //!
 //! The values here rank patterns; a bound is claimed only after `exact::pattern_above` has evaluated the pattern.
 //! Nothing is random and no beginning depends on another, so the number of threads changes nothing.
@@ -17,6 +17,8 @@ const ROUNDS: usize = 24;
 const SWEEPS: usize = 3;
 /// An improvement by less does not count.
 const LEAST_GAIN: f64 = 1e-9;
+/// From so many patterns at most, two epochs move at once.
+const FARTHER: usize = 8;
 /// Beginnings × steps × epochs, about: it keeps the search cheap beside the upper bound.
 const EFFORT: usize = 100_000_000;
 
@@ -42,12 +44,21 @@ pub(super) fn worst(x: &Matrix, k: usize, b: usize, given: Vec<Vec<usize>>, most
     let mut walks: Vec<Walk> = at_patterns.into_par_iter().map(|pattern| Walk::at(x, b, pattern)).collect();
     walks.par_extend(seeds.into_par_iter().map(|seed| Walk::grown(x, k, b, seed)));
     walks.par_iter_mut().for_each(Walk::climb);
+    // Moves of two epochs at once cost more, so only the better half has them.
+    let half = walks.len().div_ceil(2).min(FARTHER.max(most));
+    let mut best = best_of(walks, half);
+    best.par_iter_mut().for_each(Walk::climb_farther);
+    best_of(best, most).into_iter().map(|walk| walk.pattern).collect()
+}
+
+/// The walks with the largest values, largest first and no pattern twice.
+fn best_of(mut walks: Vec<Walk<'_>>, most: usize) -> Vec<Walk<'_>> {
     // Stable: equal values keep the order of their beginnings.
     walks.sort_by(|a, b| b.value.total_cmp(&a.value));
-    let mut best: Vec<Vec<usize>> = Vec::new();
+    let mut best: Vec<Walk> = Vec::new();
     for walk in walks {
-        if best.len() < most && !best.contains(&walk.pattern) {
-            best.push(walk.pattern);
+        if best.len() < most && !best.iter().any(|other| other.pattern == walk.pattern) {
+            best.push(walk);
         }
     }
     best
@@ -86,6 +97,15 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Σ_j X_tj g_j over all steps of the pattern, for every t.
+    fn pulls(&self) -> Vec<Vector> {
+        let mut pulls = vec![[0.0; DIMENSION]; self.x.nrows()];
+        for (step, g) in self.pattern.iter().zip(&self.vectors) {
+            self.spread(&mut pulls, *step, g);
+        }
+        pulls
+    }
+
     /// The step of an epoch that adds most where the others pull like this.
     fn best_step(&self, e: usize, pulls: &[Vector]) -> usize {
         let gain = |t: usize| self.x[(t, t)] + 2.0 * norm(&pulls[t]);
@@ -106,12 +126,67 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Moves of two epochs at once, and rounds of single moves after each that helps.
+    fn climb_farther(&mut self) {
+        for _ in 0..ROUNDS {
+            let mut moved = self.clone();
+            moved.relocate_pairs();
+            moved.climb();
+            if moved.value <= self.value * (1.0 + LEAST_GAIN) {
+                break;
+            }
+            *self = moved;
+        }
+    }
+
+    /// Every pair of epochs in turn: both steps to where they add most while the others stay.
+    fn relocate_pairs(&mut self) {
+        let mut pulls = self.pulls();
+        for f in 1..self.pattern.len() {
+            for e in 0..f {
+                let Some([first, second]) = self.better_pair(e, f, &pulls) else { continue };
+                for (epoch, (step, g)) in [(e, first), (f, second)] {
+                    let old = self.vectors[epoch].map(|x| -x);
+                    self.spread(&mut pulls, self.pattern[epoch], &old);
+                    self.put(epoch, step, g, &mut pulls);
+                }
+            }
+        }
+    }
+
+    /// Where the steps of two epochs add more than they do: the first with the vector that the others ask for, the second with the best
+    /// one after that.
+    fn better_pair(&self, e: usize, f: usize, pulls: &[Vector]) -> Option<[(usize, Vector); 2]> {
+        let both = [(self.pattern[e], self.vectors[e]), (self.pattern[f], self.vectors[f])];
+        let without = |t: usize| {
+            let mut pull = pulls[t];
+            both.iter().for_each(|(step, g)| add(&mut pull, -self.x[(t, *step)], g));
+            pull
+        };
+        let [(s, g), (t, h)] = both;
+        let now = self.x[(s, s)] + self.x[(t, t)] + 2.0 * self.x[(t, s)] * inner(&g, &h);
+        let now = now + 2.0 * (inner(&without(s), &g) + inner(&without(t), &h));
+        let others: Vec<(usize, Vector)> = (f * self.b..(f + 1) * self.b).map(|t| (t, without(t))).collect();
+        let mut best = (now + LEAST_GAIN * self.value, None);
+        for s in e * self.b..(e + 1) * self.b {
+            let pull = without(s);
+            let g = direction(&pull).unwrap_or(g);
+            let first = self.x[(s, s)] + 2.0 * norm(&pull);
+            for (t, pull) in &others {
+                let mut pull = *pull;
+                add(&mut pull, self.x[(*t, s)], &g);
+                let value = first + self.x[(*t, *t)] + 2.0 * norm(&pull);
+                if value > best.0 {
+                    best = (value, Some([(s, g), (*t, direction(&pull).unwrap_or(h))]));
+                }
+            }
+        }
+        best.1
+    }
+
     /// Every epoch in turn: its step to where it adds most while the others stay.
     fn relocate(&mut self) {
-        let mut pulls = vec![[0.0; DIMENSION]; self.x.nrows()];
-        for (step, g) in self.pattern.iter().zip(&self.vectors) {
-            self.spread(&mut pulls, *step, g);
-        }
+        let mut pulls = self.pulls();
         for e in 0..self.pattern.len() {
             let (step, g) = (self.pattern[e], self.vectors[e]);
             self.spread(&mut pulls, step, &g.map(|x| -x));
@@ -163,7 +238,7 @@ mod tests {
                     assert!((walk.value - slow).abs() < 1e-12 * slow.abs(), "{} {slow}", walk.value);
                     assert!(round == 0 || walk.value >= before * (1.0 - 1e-12), "{} {before}", walk.value);
                     assert!(walk.pattern.iter().enumerate().all(|(e, step)| step / b == e));
-                    walk.relocate();
+                    if round % 2 == 0 { walk.relocate() } else { walk.relocate_pairs() }
                 }
             }
         }

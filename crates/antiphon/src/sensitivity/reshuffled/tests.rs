@@ -101,7 +101,7 @@ fn brackets_hold_the_truth_of_all_patterns() {
             assert!((worst.lower / found.bounds.lower - 1.0).abs() < 1e-12, "{context}");
             (bounds.upper / low - 1.0, 1.0 - bounds.lower / high)
         };
-        let cases: Vec<(f64, f64)> = (0..450).into_par_iter().map(one).collect();
+        let cases: Vec<(f64, f64)> = (0..900).into_par_iter().map(one).collect();
         let (upper, lower): (Vec<f64>, Vec<f64>) = cases.into_iter().unzip();
         println!("{kind:14} above the truth: {}", Widths(upper).describe());
         println!("{:14} below the truth: {}", "", Widths(lower).describe());
