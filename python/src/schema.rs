@@ -32,6 +32,17 @@ impl Schema {
         Ok(Schema(library::Schema::epochs(epochs, per_epoch)?))
     }
 
+    /// `epochs` passes over the data, each of `steps_per_epoch` steps, with a new order in every epoch: an example takes part
+    /// at most once in each epoch, in any of its steps.
+    ///
+    /// >>> antiphon.Schema.reshuffled(20, 100)
+    /// Schema(20 epochs of 100 steps (2000 steps), a new order in every epoch)
+    #[staticmethod]
+    fn reshuffled(epochs: i128, steps_per_epoch: i128) -> Result<Schema> {
+        let (epochs, per_epoch) = (whole("epochs", epochs)?, whole("steps_per_epoch", steps_per_epoch)?);
+        Ok(Schema(library::Schema::reshuffled(epochs, per_epoch)?))
+    }
+
     /// `steps` steps in fixed epoch order; the last epoch may be incomplete. With `max_participations`, an example
     /// leaves after so many epochs.
     #[staticmethod]

@@ -22,6 +22,10 @@ def test_schemas_check_their_arguments():
     assert Schema.epochs(20, 100) == Schema.fixed_order(2000, 100)
     assert hash(Schema.epochs(20, 100)) == hash(Schema.fixed_order(2000, 100))
     assert Schema.min_separation(10, 3).max_participations == 4
+    reshuffled = Schema.reshuffled(20, 100)
+    assert (reshuffled.steps, reshuffled.max_participations, reshuffled.steps_per_epoch) == (2000, 20, None)
+    assert str(reshuffled) == "20 epochs of 100 steps (2000 steps), a new order in every epoch"
+    assert reshuffled == Schema.reshuffled(20, 100) != Schema.epochs(20, 100)
     assert Schema.every_step(3).max_participations == 3
     assert Schema.single(3).max_participations == 1
     assert Schema.patterns(4, [[0, 2], [1, 3]]).steps_per_epoch is None
@@ -29,6 +33,7 @@ def test_schemas_check_their_arguments():
         (lambda: Schema.epochs(0, 4), "epochs must be in 1..=268435456, got 0"),
         (lambda: Schema.epochs(-1, 4), "epochs must be in 0..=9223372036854775807, got -1"),
         (lambda: Schema.epochs(2**70, 4), "epochs must be in 0..=9223372036854775807, got 1180591620717411303424"),
+        (lambda: Schema.reshuffled(2, 0), "steps_per_epoch must be in 1..=134217728, got 0"),
         (lambda: Schema.fixed_order(10, 11), "steps_per_epoch must be in 1..=10, got 11"),
         (lambda: Schema.min_separation(10, 4, 4), "max_participations must be in 1..=3, got 4"),
         (lambda: Schema.patterns(3, [[0, 3]]), "every step of pattern 0 must be in 0..=2, got 3"),

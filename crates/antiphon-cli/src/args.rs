@@ -16,13 +16,17 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Participation schema (in which steps one example may take part)")]
 pub struct SchemaArgs {
-    /// Number of epochs: passes over the data, in the same order each time
+    /// Number of epochs: passes over the data, in the same order each time (see --reshuffled)
     #[arg(long, value_name = "K", value_parser = whole, allow_negative_numbers = true)]
     pub epochs: Option<usize>,
     /// Steps (batches) per epoch; an example returns after exactly this many steps. With `--steps N` the last epoch may be
     /// incomplete; `--steps N --steps-per-epoch N` is a single epoch, `--steps-per-epoch 1` full batch
     #[arg(long, value_name = "B", value_parser = whole, allow_negative_numbers = true)]
     pub steps_per_epoch: Option<usize>,
+    /// The data are shuffled again in every epoch: an example takes part at most once in each, in any of its steps. With --epochs
+    /// and --steps-per-epoch
+    #[arg(long)]
+    pub reshuffled: bool,
     /// Total number of steps, instead of --epochs
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub steps: Option<usize>,
@@ -59,10 +63,17 @@ pub struct WorkloadArgs {
 impl SchemaArgs {
     /// Whether any of the flags was given.
     pub fn any(&self) -> bool {
-        let SchemaArgs { epochs, steps_per_epoch, steps, min_separation, max_participations, patterns } =
-            self;
+        let SchemaArgs {
+            epochs,
+            steps_per_epoch,
+            reshuffled,
+            steps,
+            min_separation,
+            max_participations,
+            patterns,
+        } = self;
         let numbers = [epochs, steps_per_epoch, steps, min_separation, max_participations];
-        numbers.iter().any(|x| x.is_some()) || patterns.is_some()
+        *reshuffled || numbers.iter().any(|x| x.is_some()) || patterns.is_some()
     }
 
     /// The flags again, as they would be typed.
@@ -76,6 +87,7 @@ impl SchemaArgs {
         ];
         let mut words: Vec<String> =
             numbers.iter().filter_map(|(flag, value)| Some(format!("{flag} {}", (*value)?))).collect();
+        words.extend(self.reshuffled.then(|| "--reshuffled".into()));
         words.extend(self.patterns.iter().map(|path| file_flag("--patterns", path)));
         words
     }
@@ -94,6 +106,9 @@ impl SchemaArgs {
     }
 
     fn build(&self, columns: Option<usize>) -> Result<Schema> {
+        if self.reshuffled {
+            return self.build_reshuffled();
+        }
         let steps = self.steps.or(columns.filter(|_| self.epochs.is_none()));
         if let Some(path) = &self.patterns {
             only(
@@ -136,10 +151,24 @@ impl SchemaArgs {
             (None, Some(steps), Some(b), Some(k)) => Schema::fixed_order_at_most(steps, b, k),
             _ => Err(Error::Unsupported(
                 "the participation schema is missing or incomplete: give --epochs K --steps-per-epoch B, or --steps N \
-                 --steps-per-epoch B, or --steps N --min-separation B --max-participations K, or --patterns FILE"
+                 --steps-per-epoch B, or --epochs K --steps-per-epoch B --reshuffled, or --steps N --min-separation B --max-participations K, or --patterns FILE"
                     .into(),
             )),
         }
+    }
+
+    fn build_reshuffled(&self) -> Result<Schema> {
+        let flag = "--reshuffled";
+        let numbers = [
+            ("--steps", self.steps),
+            ("--min-separation", self.min_separation),
+            ("--max-participations", self.max_participations),
+        ];
+        only(flag, &numbers)?;
+        only(flag, &[("--patterns", self.patterns.as_ref().map(|path| path.display()))])?;
+        let epochs = self.epochs.ok_or_else(|| missing("--epochs", flag))?;
+        let per_epoch = self.steps_per_epoch.ok_or_else(|| missing("--steps-per-epoch", flag))?;
+        Schema::reshuffled(epochs, per_epoch)
     }
 }
 

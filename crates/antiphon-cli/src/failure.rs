@@ -114,7 +114,7 @@ fn advice(hint: Hint) -> &'static str {
         }
         Hint::Evaluate => {
             ". Use --epochs or --steps with --steps-per-epoch, or --patterns. `antiphon compare` and `antiphon plan` evaluate \
-             all mechanisms under minimum separation; `antiphon sensitivity FILE --min-separation B` gives the sensitivity \
+             all mechanisms under such a schema; `antiphon sensitivity FILE` with the same flags gives the sensitivity \
              that a mechanism file for as many steps has under it"
         }
         Hint::DataFolder => ": give --data DIR or set ANTIPHON_DATA",

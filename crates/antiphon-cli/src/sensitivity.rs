@@ -23,6 +23,7 @@ use std::process::ExitCode;
 ///
 /// Examples:
 ///   antiphon sensitivity C.npy --epochs 3 --steps-per-epoch 20
+///   antiphon sensitivity C.npy --epochs 3 --steps-per-epoch 20 --reshuffled
 ///   antiphon sensitivity X.npy --gram --min-separation 20 --max-participations 3
 ///   antiphon sensitivity mechanism.safetensors --min-separation 100
 #[derive(Args)]

@@ -63,3 +63,79 @@ fn every_kind_of_input_has_a_worst_pattern() {
     assert_eq!(steps(&json(here, "sensitivity t --json", 0)).len(), 1);
     assert!(text(here, "sensitivity t").contains("\n  worst pattern step "));
 }
+
+#[test]
+fn reshuffled_epochs_for_every_kind_of_input() {
+    let folder = folder();
+    let here = folder.path();
+    // Zero between the two epochs, and the worst step of each at another place: no fixed order has both.
+    let c = dense::from_fn(4, 4, |i, j| if i == j { [3.0, 1.0, 1.0, 4.0][i] } else { 0.0 });
+    npy::write(&here.join("C.npy"), &c, false).unwrap();
+    npy::write(&here.join("X.npy"), &dense::gram(&c), false).unwrap();
+    let schema = "--epochs 2 --steps-per-epoch 2 --reshuffled";
+    for file in ["C.npy", "X.npy --gram"] {
+        let found = json(here, &format!("sensitivity {file} {schema} --json"), 0);
+        assert_eq!((&found["kind"], &found["method"]), (&"exact".into(), &"epoch-maxima".into()));
+        assert!((found["upper"].as_f64().unwrap() - 5.0).abs() < 1e-12, "{found}"); // √(9 + 16)
+        assert_eq!(steps(&found), [0, 3]);
+        let expected = serde_json::json!({"kind": "reshuffled", "epochs": 2, "steps_per_epoch": 2});
+        assert_eq!(found["schema"], expected);
+    }
+    let said = text(here, &format!("sensitivity C.npy {schema} --all-methods"));
+    assert!(
+        said.contains("participation 2 epochs of 2 steps (4 steps), a new order in every epoch"),
+        "{said}"
+    );
+    assert!(said.contains("largest diagonal entries of the epochs"), "{said}");
+    // A mechanism file made for fixed order: never less than there.
+    antiphon(here, "optimize --epochs 4 --steps-per-epoch 10 --output m").success();
+    let fixed = json(here, "sensitivity m --json", 0);
+    let found = json(here, "sensitivity m --epochs 4 --steps-per-epoch 10 --reshuffled --json", 0);
+    assert!(found["lower"].as_f64() > fixed["upper"].as_f64(), "{fixed} {found}");
+    assert!(steps(&found).iter().enumerate().all(|(e, step)| *step as usize / 10 == e), "{found}");
+}
+
+#[test]
+fn reshuffled_takes_epochs_and_steps_per_epoch_and_nothing_else() {
+    let folder = folder();
+    let here = folder.path();
+    npy::write(&here.join("C.npy"), &dense::identity(4), false).unwrap();
+    std::fs::write(here.join("p.json"), "[[0, 1, 2, 3]]").unwrap();
+    let full = "--reshuffled --epochs 2 --steps-per-epoch 2";
+    for (flags, expected) in [
+        (
+            "--reshuffled --epochs 2",
+            "--steps-per-epoch must be given together with --reshuffled, got nothing",
+        ),
+        (
+            "--reshuffled --steps-per-epoch 2",
+            "--epochs must be given together with --reshuffled, got nothing",
+        ),
+        (&format!("{full} --steps 4"), "--steps must be left out where --reshuffled is given, got 4"),
+        (
+            &format!("{full} --min-separation 2"),
+            "--min-separation must be left out where --reshuffled is given, got 2",
+        ),
+        (
+            &format!("{full} --max-participations 2"),
+            "--max-participations must be left out where --reshuffled is given, got 2",
+        ),
+        (
+            &format!("{full} --patterns p.json"),
+            "--patterns must be left out where --reshuffled is given, got p.json",
+        ),
+        ("--reshuffled --epochs 0 --steps-per-epoch 2", "--epochs must be in 1..=268435456, got 0"),
+        ("--reshuffled --epochs 3 --steps-per-epoch 2", "the number of steps must be 4"),
+    ] {
+        let output =
+            antiphon(here, &format!("sensitivity C.npy {flags}")).failure().get_output().stderr.clone();
+        let said = String::from_utf8(output).unwrap();
+        assert!(said.contains(expected), "{flags}: {said}");
+    }
+    // What has no certificate has no file, and says what can be done.
+    for command in ["optimize", "make tree-online"] {
+        let output = antiphon(here, &format!("{command} {full}")).failure().get_output().stderr.clone();
+        let said = String::from_utf8(output).unwrap();
+        assert!(said.contains("epochs with a new order in each"), "{said}");
+    }
+}

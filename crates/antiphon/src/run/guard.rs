@@ -380,6 +380,32 @@ mod tests {
     }
 
     #[test]
+    fn a_new_order_in_every_epoch_and_nobody_twice_in_one() {
+        let mut guard = guard(&Schema::reshuffled(3, 4).unwrap(), 8);
+        admit(&mut guard, 3, &[5, 6]).unwrap();
+        // The next step is in the next epoch.
+        admit(&mut guard, 4, &[5]).unwrap();
+        let text = guard.check(7, &[6, 5]).unwrap_err().to_string();
+        assert!(text.starts_with("step 7 is refused: example 5 would take part"), "{text}");
+        assert!(
+            text.ends_with(
+                "step 7 is in epoch 1 (steps 4..=7, epochs and steps counted from 0), the example took part in step 4 of epoch 1, \
+                 and it may take part once in every epoch"
+            ),
+            "{text}"
+        );
+        // What was refused was not admitted, and an epoch may be left out.
+        admit(&mut guard, 7, &[6]).unwrap();
+        admit(&mut guard, 11, &[5, 6, 0]).unwrap();
+        // The memory of another schema, or of steps that were not taken, is none of this one.
+        let fixed = Guard::new(&Schema::epochs(3, 4).unwrap(), Unit::Example, Some(8));
+        assert!(guard.clone().restore(fixed.memory(), 12).is_err());
+        let memory = guard.memory().clone();
+        assert!(guard.restore(&memory, 11).is_err() && guard.restore(&memory, 12).is_ok());
+        assert!(guard.check(10, &[0]).is_err());
+    }
+
+    #[test]
     fn units_that_nobody_counted_come_as_they_come() {
         let mut guard = Guard::new(&Schema::epochs(3, 4).unwrap(), Unit::User, None);
         admit(&mut guard, 0, &[7, 1000]).unwrap();
@@ -408,14 +434,20 @@ mod tests {
         let separated = |steps: &[usize], b: usize, k: usize| {
             steps.len() <= k && steps.windows(2).all(|pair| pair[1] - pair[0] >= b)
         };
+        // By the definition: no two of the steps in one epoch.
+        let once_per_epoch = |steps: &[usize], b: usize| {
+            steps.iter().all(|step| steps.iter().filter(|other| *other / b == step / b).count() == 1)
+        };
         let mut seeded = Seeded(1);
         let mut random = move |below: usize| seeded.below(below);
-        for case in 0..60 {
+        for case in 0..120 {
             let (n, b) = (4 + random(9), 1 + random(4));
             let k = 1 + random(n.div_ceil(b));
-            let schema = match case % 3 {
+            let epochs = n.div_ceil(b);
+            let schema = match case % 4 {
                 0 => Schema::fixed_order_at_most(n, b, k).unwrap(),
                 1 => Schema::min_separation(n, b, k).unwrap(),
+                2 => Schema::reshuffled(epochs, b).unwrap(),
                 _ => {
                     let mut patterns: Vec<Vec<usize>> =
                         (0..4).map(|_| (0..n).filter(|_| random(2) == 0).collect()).collect();
@@ -425,8 +457,9 @@ mod tests {
                 }
             };
             // Known before, or counted as they come.
-            let mut guard = Guard::new(&schema, Unit::Example, (case % 2 == 0).then_some(5));
+            let mut guard = Guard::new(&schema, Unit::Example, (case / 4 % 2 == 0).then_some(5));
             let mut taken = vec![Vec::new(); 5];
+            let n = schema.steps();
             for step in 0..n {
                 for unit in 0..5 {
                     if random(3) == 0 {
@@ -438,6 +471,7 @@ mod tests {
                         Some(patterns) => {
                             patterns.iter().any(|pattern| with.iter().all(|step| pattern.contains(step)))
                         }
+                        None if case % 4 == 2 => once_per_epoch(&with, b),
                         None => separated(&with, b, k),
                     };
                     assert_eq!(admit(&mut guard, step, &[unit]).is_ok(), truth, "{schema:?} {with:?}");
@@ -447,14 +481,14 @@ mod tests {
                 }
                 // What was remembered is enough to go on.
                 let text = serde_json::to_string(guard.memory()).unwrap();
-                let known = (case % 2 == 0).then_some(5);
+                let known = (case / 4 % 2 == 0).then_some(5);
                 let mut again = Guard::new(&schema, Unit::Example, known);
                 again.restore(&serde_json::from_str(&text).unwrap(), step + 1).unwrap();
                 assert!(again.memory() == guard.memory() && again.remembers_the_same_as(&guard));
                 guard = again;
             }
             let other = Guard::new(&schema, Unit::User, Some(4)).restore(guard.memory(), n);
-            assert!(case % 2 == 1 || other.is_err(), "other units");
+            assert!(case / 4 % 2 == 1 || other.is_err(), "other units");
         }
     }
 }

@@ -14,23 +14,23 @@ use crate::linalg::dense::Matrix;
 use std::ops::Range;
 
 /// Components of a vector. It takes √(2k) to exclude false maxima, but four rank patterns well and fill a register.
-const DIMENSION: usize = 4;
+pub(super) const DIMENSION: usize = 4;
 /// Sweeps over the vectors after a change of the pattern.
 const SWEEPS: usize = 3;
 /// An improvement by less does not count.
 const LEAST_GAIN: f64 = 1e-9;
 
-type Vector = [f64; DIMENSION];
+pub(super) type Vector = [f64; DIMENSION];
 
-fn inner(a: &Vector, b: &Vector) -> f64 {
+pub(super) fn inner(a: &Vector, b: &Vector) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-fn norm(v: &Vector) -> f64 {
+pub(super) fn norm(v: &Vector) -> f64 {
     inner(v, v).sqrt()
 }
 
-fn add(sum: &mut Vector, factor: f64, v: &Vector) {
+pub(super) fn add(sum: &mut Vector, factor: f64, v: &Vector) {
     sum.iter_mut().zip(v).for_each(|(s, v)| *s += factor * v);
 }
 
@@ -288,13 +288,13 @@ impl<'a> Climb<'a> {
 }
 
 /// The vector in this direction, where there is one.
-fn direction(v: &Vector) -> Option<Vector> {
+pub(super) fn direction(v: &Vector) -> Option<Vector> {
     let norm = norm(v);
     (norm > 1e-150).then(|| v.map(|x| x / norm))
 }
 
 /// The vector that place i begins with: fixed, and different for all places.
-fn first_vector(i: usize) -> Vector {
+pub(super) fn first_vector(i: usize) -> Vector {
     let mut state = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let v = std::array::from_fn(|_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

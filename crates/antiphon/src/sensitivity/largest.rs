@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(sensitivity_of_encoder(&c, &worst).unwrap().upper, expected.upper);
         let x = dense::gram(&c);
         let entry = |i: usize, j: usize| x[(i, j)];
-        let entries = Entries { entry: &entry, error: 1e-12 };
+        let entries = Entries { entry: &entry, error: 1e-12, blocks: None };
         let found = largest_of_entries(entries, 24, listed(&get, 4)).unwrap();
         assert_eq!(found.sensitivity, sensitivity_of_entries(entries, &schema).unwrap());
     }
@@ -301,7 +301,7 @@ mod tests {
         let found = largest_of_encoder(&c, listed(&|_| vec![1; 60_000], 1)).unwrap().sensitivity;
         assert!(found.lower <= 6e4 && found.upper >= 6e4 && found.upper < 6e4 * (1.0 + 1e-9), "{found:?}");
         let entry = |i: usize, j: usize| f64::from(i == j);
-        let entries = Entries { entry: &entry, error: 0.0 };
+        let entries = Entries { entry: &entry, error: 0.0, blocks: None };
         let get = |_| (0..5000).collect();
         let found = largest_of_entries(entries, 5000, listed(&get, 1)).unwrap().sensitivity;
         assert!(found.lower <= 5000f64.sqrt() && found.upper >= 5000.0 && found.lower > 70.0, "{found:?}");

@@ -190,7 +190,7 @@ fn from_below(x: &Matrix, schema: &Schema, given: Vec<Vec<usize>>) -> (f64, Vec<
 
 /// The largest proven lower bound among these patterns, and the first pattern that reaches it. Patterns that cannot
 /// reach `floor` need not be solved.
-fn worst_of(x: &Matrix, patterns: Vec<Vec<usize>>, floor: f64) -> (f64, Vec<usize>) {
+pub(super) fn worst_of(x: &Matrix, patterns: Vec<Vec<usize>>, floor: f64) -> (f64, Vec<usize>) {
     let lower =
         |pattern: &Vec<usize>| exact::pattern_above(&dense::principal(x, pattern), TOLERANCE, floor).lower;
     let values: Vec<f64> = patterns.par_iter().map(lower).collect();

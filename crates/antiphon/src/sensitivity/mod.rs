@@ -24,8 +24,8 @@
 //! | `chains` | the dynamic programme that it uses |
 //! | `search` | a search for bad patterns under minimum separation |
 //! | `progressions` | where it begins: arithmetic progressions |
-//! | `reshuffled` | a new order in every epoch, where the patterns cannot be listed either |
 //! | `climb` | how it goes on: from a pattern to a worse one |
+//! | `reshuffled` | reshuffled epochs, where the patterns cannot be listed either; `shares` bounds from above, `search` finds bad patterns |
 
 pub mod bounds;
 pub mod brute;
@@ -82,6 +82,12 @@ pub enum Method {
     /// The earliest pattern of the smallest monotone matrix above |X|, under minimum separation: an upper
     /// bound, tight where X is non-negative and falls along and away from its diagonal.
     MonotoneMajorant,
+    /// The largest diagonal entry of every epoch, for reshuffled epochs, where X is zero between epochs: exact.
+    EpochMaxima,
+    /// Shares of what pairs of epochs add, and the elliptope over epochs, for reshuffled epochs: an upper bound.
+    EpochPairs,
+    /// The semidefinite programme over the elliptope for every pattern of reshuffled epochs, where there are few: exact.
+    EveryPattern,
 }
 
 impl Method {
@@ -97,6 +103,9 @@ impl Method {
             Method::Grothendieck => "Grothendieck's inequality over the brute force",
             Method::ChainOfRowSums => "dynamic programme over row sums of absolute values",
             Method::MonotoneMajorant => "monotone majorant",
+            Method::EpochMaxima => "largest diagonal entries of the epochs (gram matrix zero between epochs)",
+            Method::EveryPattern => "semidefinite programme over the elliptope, pattern by pattern",
+            Method::EpochPairs => "shares of pairs of epochs, and the elliptope over epochs",
         }
     }
 }
@@ -176,8 +185,8 @@ impl WorstCase {
 
 /// The sensitivity of the gram matrix X = CᵀC.
 ///
-/// Exact to [`EXACT_TO`] where the schema lists its patterns, and under minimum separation where X is banded;
-/// otherwise under minimum separation a bracket, which may still be tight.
+/// Exact to [`EXACT_TO`] where the schema lists its patterns, under minimum separation where X is banded, and for reshuffled epochs
+/// where X is zero between epochs; otherwise under minimum separation and for reshuffled epochs a bracket, which may still be tight.
 pub fn sensitivity_of_gram(x: &Matrix, schema: &Schema) -> Result<Sensitivity> {
     worst_case_of_gram(x, schema).map(|found| found.sensitivity)
 }
@@ -202,7 +211,8 @@ pub fn worst_case_of_encoder(c: &Matrix, schema: &Schema) -> Result<WorstCase> {
 
 /// As [`sensitivity_of_gram`], for a gram matrix that is computed entry by entry; its rounding is part of the bracket.
 ///
-/// Under minimum separation the whole matrix is formed, which is refused for many thousands of steps.
+/// Under minimum separation and for reshuffled epochs the whole matrix is formed, which is refused for many thousands of steps; not
+/// where [`Entries::blocks`] shows that it is zero between epochs.
 pub fn sensitivity_of_entries(entries: Entries<'_>, schema: &Schema) -> Result<Sensitivity> {
     worst_case_of_entries(entries, schema).map(|found| found.sensitivity)
 }
@@ -212,8 +222,7 @@ pub fn worst_case_of_entries(entries: Entries<'_>, schema: &Schema) -> Result<Wo
     WorstCase::of(&Source::entries(entries, schema)?, schema)
 }
 
-/// The paper's upper bound √(k·λ_max), the largest over the patterns; `None` under minimum separation, whose patterns
-/// cannot be listed.
+/// The paper's upper bound √(k·λ_max), the largest over the patterns; `None` for schemas whose patterns cannot be listed.
 pub fn spectral_bound_of_entries(entries: Entries<'_>, schema: &Schema) -> Result<Option<f64>> {
     let source = Source::entries(entries, schema)?;
     let Some(patterns) = schema.listed() else {
@@ -234,7 +243,8 @@ pub fn spectral_bound_of_entries(entries: Entries<'_>, schema: &Schema) -> Resul
 ///
 /// With listed patterns: closed form (where it applies to every pattern), elliptope, absolute sums, spectral, and, for
 /// patterns of at most [`brute::LARGEST`] steps, the brute force over signs and Grothendieck's bound from it.
-/// Under minimum separation: the banded dynamic programme, or else the bounds that replace it.
+/// Under minimum separation: the banded dynamic programme, or else the bounds that replace it. For reshuffled epochs: the largest
+/// diagonal entries where X is zero between epochs, every pattern where there are few, and the bounds that replace them.
 pub fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
     let source = Source::gram(x, schema)?;
     let squared = match schema.listed() {
@@ -242,7 +252,7 @@ pub fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
         None => {
             let x = source.full_gram(schema.steps());
             match schema {
-                Schema::Reshuffled { .. } => reshuffled::all_methods(&x, schema),
+                Schema::Reshuffled { .. } => reshuffled::all_methods(&x, schema)?,
                 _ => min_sep::all_methods(&x, schema)?,
             }
         }

@@ -35,6 +35,19 @@ pub struct Entries<'a> {
     pub entry: &'a (dyn Fn(usize, usize) -> f64 + Sync),
     /// How far the computed entries can be from the true ones, at most.
     pub error: f64,
+    /// For a step, the first step of its block, where X is block diagonal: X_ij is zero, exactly, between steps whose blocks have
+    /// different first steps. `None` where nothing is known.
+    pub blocks: Option<&'a (dyn Fn(usize) -> usize + Sync)>,
+}
+
+impl Entries<'_> {
+    /// Whether the schema is one of reshuffled epochs, and no block reaches from one epoch into another.
+    fn within_epochs(&self, schema: &Schema) -> bool {
+        let (Some(first), Schema::Reshuffled { steps_per_epoch: b, .. }) = (self.blocks, schema) else {
+            return false;
+        };
+        (0..schema.steps()).all(|i| first(i) / b == i / b)
+    }
 }
 
 impl<'a> Source<'a> {
@@ -43,7 +56,7 @@ impl<'a> Source<'a> {
         if !(largest.is_finite() && entries.error.is_finite()) {
             return Err(Error::Numerical("the diagonal of a gram matrix is not finite".into()));
         }
-        if !schema.is_listed() && schema.steps() > LARGEST_FULL {
+        if !schema.is_listed() && schema.steps() > LARGEST_FULL && !entries.within_epochs(schema) {
             return Err(Error::Unsupported(format!(
                 "for {} the sensitivity needs the whole gram matrix, which is too large for {} steps (at most \
                  {LARGEST_FULL})",
@@ -137,6 +150,11 @@ impl<'a> Source<'a> {
     /// Bounds on the square, for the divided matrix, and a pattern that reaches the lower one (any pattern, or none,
     /// where that is zero).
     pub(super) fn squared(&self, schema: &Schema) -> (PatternBounds, Vec<usize>) {
+        if let Given::Entries(entries) = &self.given
+            && entries.within_epochs(schema)
+        {
+            return self.largest_of_epochs(entries, schema);
+        }
         let Some(patterns) = schema.listed() else {
             let x = self.full_gram(schema.steps());
             let found = match schema {
@@ -154,6 +172,16 @@ impl<'a> Source<'a> {
         };
         let (bounds, number) = self.largest(patterns.len(), &|number| patterns[number].clone());
         (bounds, patterns.get(number).cloned().unwrap_or_default())
+    }
+
+    /// The same for reshuffled epochs, where X is zero between them.
+    fn largest_of_epochs(&self, entries: &Entries<'_>, schema: &Schema) -> (PatternBounds, Vec<usize>) {
+        let k = schema.max_participations();
+        let diagonal = |i: usize| (entries.entry)(i, i) / self.scale;
+        let heaviest = reshuffled::heaviest(k, schema.steps() / k, diagonal);
+        let bounds = reshuffled::epoch_maxima(heaviest.iter().map(|i| diagonal(*i)));
+        // Of k diagonal entries; the zeros between epochs are exact.
+        (widened(bounds, entries.error / self.scale * k as f64), heaviest)
     }
 }
 

@@ -63,7 +63,7 @@ fn of_structured(
     if steps > MAX_EXPLICIT_STEPS {
         let factorization = structured.factorization(steps)?;
         let entry = |i: usize, j: usize| factorization.gram(i, j);
-        let entries = Entries { entry: &entry, error: factorization.gram_error() };
+        let entries = Entries { entry: &entry, error: factorization.gram_error(), blocks: None };
         return largest_of_entries(entries, steps, patterns);
     }
     let Explicit { encoder, column_error, .. } = definitions::explicit(structured, steps)?;

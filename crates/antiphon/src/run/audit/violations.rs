@@ -382,6 +382,43 @@ mod tests {
     }
 
     #[test]
+    fn a_second_participation_in_an_epoch_is_named() {
+        let schema = Schema::reshuffled(5, 10).unwrap();
+        assert!(found(&schema, &[9, 10, 25, 39, 40]).is_empty());
+        let (step, reason) = one(&schema, &[3, 12, 17, 20]);
+        assert_eq!(step, 17);
+        assert_eq!(
+            reason,
+            "at most 1 participation in epoch 1 (steps 10 to 19) is allowed, and this unit took part in step 12"
+        );
+        let all = found(&schema, &[0, 1, 2, 30, 39]);
+        assert_eq!(all.iter().map(|violation| violation.0).collect::<Vec<_>>(), [1, 2, 39]);
+        // Twice in one step, once in the epoch.
+        let (step, reason) = one(&schema, &[4, 14, 14]);
+        assert_eq!((step, reason.starts_with("listed 2 times in this step")), (14, true));
+    }
+
+    /// Against the definition: as few steps as possible are violations, and the others are a pattern.
+    #[test]
+    fn what_is_no_violation_of_reshuffled_epochs_is_a_pattern() {
+        let mut seeded = crate::testing::Seeded(4);
+        let mut violations = 0;
+        for _ in 0..300 {
+            let (k, b) = (1 + seeded.below(5), 1 + seeded.below(5));
+            let schema = Schema::reshuffled(k, b).unwrap();
+            let steps: Vec<usize> = (0..k * b).filter(|_| seeded.below(3) == 0).collect();
+            let wrong: Vec<usize> = found(&schema, &steps).into_iter().map(|violation| violation.0).collect();
+            let count = |steps: &[usize], e: usize| steps.iter().filter(|step| *step / b == e).count();
+            let right: Vec<usize> = steps.iter().copied().filter(|step| !wrong.contains(step)).collect();
+            for e in 0..k {
+                assert_eq!(count(&right, e), count(&steps, e).min(1), "{schema:?} {steps:?}");
+            }
+            violations += wrong.len();
+        }
+        assert!(violations > 100, "{violations}");
+    }
+
+    #[test]
     fn listed_patterns_by_the_largest_overlap() {
         let schema = Schema::patterns(20, vec![vec![0, 5], vec![1, 5, 9], vec![1, 6, 9]]).unwrap();
         assert!(found(&schema, &[1, 9]).is_empty());
