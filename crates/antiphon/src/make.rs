@@ -50,7 +50,11 @@ pub struct Made {
 pub fn finish(designed: Designed, run: &Run<'_>) -> Result<Made> {
     match designed {
         Designed::Mechanism(mechanism) => Ok(Made { mechanism: *mechanism, sensitivity: None }),
-        Designed::Noise(noise) => with_figures(noise, run),
+        Designed::Noise(noise) => with_figures(noise, certificate(run)?, run),
+        Designed::Proven(noise, certificate) => {
+            let bound = crate::certificate::lower_bound(run.schema, run.workload, &certificate)?;
+            with_figures(noise, Some((certificate, bound.value)), run)
+        }
     }
 }
 
@@ -78,7 +82,7 @@ pub fn structured(
     let run = Run { gap, ..Run::new(schema, workload, observer) };
     check(&run)?;
     structured.check(schema.steps())?;
-    Ok(with_figures(Noise::Structured(structured), &run)?.mechanism)
+    Ok(with_figures(Noise::Structured(structured), certificate(&run)?, &run)?.mechanism)
 }
 
 /// Any noising matrix as a mechanism, with the figures that it has under a schema.
@@ -95,7 +99,7 @@ pub fn dense(
     }
     let run = Run { gap, ..Run::new(schema, workload, observer) };
     check(&run)?;
-    Ok(with_figures(Noise::Dense(noising), &run)?.mechanism)
+    Ok(with_figures(Noise::Dense(noising), certificate(&run)?, &run)?.mechanism)
 }
 
 /// An encoder that somebody has, for a run that it need not have been made for, with its optimal decoder. `stamps`: as many as the run
@@ -117,9 +121,8 @@ pub fn from_encoder(encoder: &Matrix, stamps: Option<usize>, run: &Run<'_>) -> R
     finish(checked_design(crate::families::FROM, &run)?, &run)
 }
 
-fn with_figures(noise: Noise, run: &Run<'_>) -> Result<Made> {
+fn with_figures(noise: Noise, proof: Option<(Certificate, f64)>, run: &Run<'_>) -> Result<Made> {
     let Run { schema, workload, .. } = *run;
-    let proof = certificate(run)?;
     let (found, sensitivity, squared_error) = match &noise {
         Noise::Dense(noising) => {
             let found = noising.sensitivity(schema)?;
@@ -157,21 +160,11 @@ fn claimed(found: &Sensitivity) -> f64 {
     found.upper * (1.0 + allowance) // up
 }
 
-/// The certificate of the optimum, by whichever route, and what it proves. Where the patterns of a schema cannot be listed, that of the
-/// optimum for fewer patterns, or none where that cannot be had.
+/// The best certificate that is known, and what it proves. Where the patterns of a schema cannot be listed, there may be none.
 fn certificate(run: &Run<'_>) -> Result<Option<(Certificate, f64)>> {
-    let Some(patterns) = run.schema.listed_part() else {
-        return Ok(None);
-    };
-    let found = optimize::certificate(&patterns, run.workload, run.gap, run.observer);
-    if run.schema.is_listed() {
-        return found.map(Some);
-    }
-    match found {
-        Ok((certificate, bound)) => {
-            Ok(Some((Certificate { patterns: Some(patterns), ..certificate }, bound)))
-        }
-        Err(error) if error.concerns_one() => Ok(None),
+    match optimize::best_certificate(run.schema, run.workload, run.gap, run.observer) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.concerns_one() && !run.schema.is_listed() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -179,8 +179,9 @@ pub fn compare(
         }
         None => stamp_counts(n),
     };
-    let (unwanted, wanted): (Vec<Family>, Vec<Family>) =
-        families::candidates().partition(|family| params.without.contains(family));
+    let (unwanted, wanted): (Vec<Family>, Vec<Family>) = families::candidates()
+        .filter(|family| family.suits(schema))
+        .partition(|family| params.without.contains(family));
     if wanted.is_empty() {
         let allowed = "a list that leaves at least one candidate";
         return Err(Error::argument(
@@ -213,14 +214,20 @@ pub fn compare(
             }
             Err(error) => return Err(error),
         }
-        if *family == OPTIMAL && comparison.lower_bound.is_none() {
-            let observe = |progress: &Progress| search.report(1, (0, 1), Some(progress));
-            comparison.lower_bound = match verify::optimum(schema, workload, params.gap, &observe) {
-                Ok(bound) => Some(bound.value),
-                Err(error) if error.concerns_one() => None,
-                Err(error) => return Err(error),
-            };
-        }
+    }
+    if comparison.lower_bound.is_none() && wanted.contains(&OPTIMAL) {
+        let search = Search {
+            run: (schema, workload, params.gap),
+            observer,
+            family: OPTIMAL,
+            done: (wanted.len() - 1, wanted.len()),
+        };
+        let observe = |progress: &Progress| search.report(1, (0, 1), Some(progress));
+        comparison.lower_bound = match verify::optimum(schema, workload, params.gap, &observe) {
+            Ok(bound) => Some(bound.value),
+            Err(error) if error.concerns_one() => None,
+            Err(error) => return Err(error),
+        };
     }
     for candidate in &mut comparison.candidates {
         candidate.over_optimum = comparison.lower_bound.map(|bound| candidate.loss / bound - 1.0);
@@ -282,7 +289,7 @@ pub fn best_stamps(
 
 fn worth(designed: &Designed, run: &Run<'_>) -> Result<Option<Evaluation>> {
     let noise = match designed {
-        Designed::Noise(noise) => noise,
+        Designed::Noise(noise) | Designed::Proven(noise, _) => noise,
         Designed::Mechanism(mechanism) => &mechanism.noise,
     };
     Ok(match noise {
@@ -331,11 +338,16 @@ impl Search<'_> {
         };
         let run = Run { gap, may_be_implicit: true, ..Run::new(schema, workload, &observe) };
         let (stamps, designed, evaluation) = best_stamps(self.family, counts, &run, &tried)?;
-        let mechanism = match designed {
-            Designed::Mechanism(mechanism) => Some(mechanism),
-            Designed::Noise(_) => None,
+        let (mechanism, lower_bound) = match designed {
+            Designed::Mechanism(mechanism) => {
+                let bound = mechanism.claims.lower_bound;
+                (Some(mechanism), bound)
+            }
+            Designed::Proven(_, certificate) => {
+                (None, Some(verify::lower_bound(schema, workload, &certificate)?.value))
+            }
+            Designed::Noise(_) => (None, None),
         };
-        let lower_bound = mechanism.as_ref().and_then(|mechanism| mechanism.claims.lower_bound);
         let candidate = match (evaluation, mechanism) {
             (Some(evaluation), _) => Candidate::new(self.family, stamps, evaluation, start),
             (None, Some(mechanism)) => Candidate::claimed(self.family, &mechanism, start),

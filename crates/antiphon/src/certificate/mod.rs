@@ -6,6 +6,7 @@
 
 mod determinant;
 mod logarithms;
+mod product;
 mod stacked;
 
 pub use determinant::Determinants;
@@ -23,6 +24,11 @@ use rayon::prelude::*;
 pub const MAX_SINGULAR_STEPS: usize = 4000;
 /// Largest matrix of a certificate that is written out: 12,000 × 12,000.
 const MAX_ENTRIES: u128 = 144_000_000;
+
+/// Whether a certificate for reshuffled epochs can be evaluated: it takes singular values.
+pub fn fits(schema: &Schema) -> bool {
+    schema.steps() <= MAX_SINGULAR_STEPS
+}
 
 /// A lower bound on the loss of every mechanism.
 #[derive(Debug, Clone, Copy)]
@@ -42,14 +48,26 @@ pub fn lower_bound(schema: &Schema, workload: &Workload, certificate: &Certifica
     {
         return Ok(bound);
     }
-    let l = factor(schema, certificate)?;
-    let product = workload.apply(&l);
+    if let (Schema::Reshuffled { epochs, steps_per_epoch }, false) = (schema, schema.is_listed()) {
+        check_size(schema.steps(), schema.steps() + epochs)?;
+        let (f, error) = product::factor(*epochs, *steps_per_epoch, certificate)?;
+        let n = schema.steps() as f64;
+        let norm = workload.product_norm(&dense::identity(schema.steps()));
+        let a = nuclear_norm(workload, &f)? - n.sqrt() * norm * error; // down: ‖A·δ‖_* ≤ √n·‖A‖_F·‖δ‖_F
+        return Ok(LowerBound { value: square_over_one(a, 1.0), method: "singular values" });
+    }
+    let a = nuclear_norm(workload, &factor(schema, certificate)?)?;
+    Ok(LowerBound { value: square_over(a, certificate), method: "singular values" })
+}
+
+/// ‖A·L‖_*, rounded down.
+fn nuclear_norm(workload: &Workload, l: &Matrix) -> Result<f64> {
+    let product = workload.apply(l);
     let n = product.nrows() as f64;
     let sum: f64 = dense::singular_values(&product)?.iter().sum();
     // The computed product is within 3n·ε/2·‖|A||L|‖_F of AL, and, by backward stability, the computed values belong to
     // a matrix within a small multiple of n·ε‖AL‖_F of it. A nuclear norm changes by at most √n times that.
-    let a = sum - 8.0 * n.sqrt() * n * f64::EPSILON * workload.absolute_product_norm(&l);
-    Ok(LowerBound { value: square_over(a, certificate), method: "singular values" })
+    Ok(sum - 8.0 * n.sqrt() * n * f64::EPSILON * workload.absolute_product_norm(l))
 }
 
 /// The same by determinants, for any number of steps; `None` where the structure does not apply.
@@ -84,10 +102,25 @@ fn square_over(a: f64, certificate: &Certificate) -> f64 {
         c += largest * (1.0 + 2.0 * k as f64 * f64::EPSILON) + k as f64 * f64::MIN_POSITIVE;
     }
     c *= 1.0 + 2.0 * certificate.factors.len() as f64 * f64::EPSILON; // up
+    square_over_one(a, c)
+}
+
+fn square_over_one(a: f64, c: f64) -> f64 {
     // Down. The root first: a² alone can overflow where a²/c does not. What is no number proves nothing.
     let root = a.max(0.0) / c.sqrt();
     let value = root * root * (1.0 - 16.0 * f64::EPSILON);
     if value.is_finite() { value } else { 0.0 }
+}
+
+/// A small file can name a large matrix.
+fn check_size(steps: usize, columns: usize) -> Result<()> {
+    if steps as u128 * columns as u128 <= MAX_ENTRIES {
+        return Ok(());
+    }
+    Err(Error::Unsupported(format!(
+        "the certificate is too large for singular values ({steps} steps, {columns} columns), and the linear-time way needs \
+         fixed epoch order and a prefix-sum, momentum or learning-rate workload"
+    )))
 }
 
 /// All factors side by side: the n×(Σ k_π) matrix L with U = LLᵀ. For disjoint patterns it is square.
@@ -95,14 +128,7 @@ fn factor(schema: &Schema, certificate: &Certificate) -> Result<Matrix> {
     let patterns =
         schema.listed().ok_or_else(|| Error::Unsupported(format!("{} has no certificate", schema.name())))?;
     let columns = patterns.iter().map(Vec::len).sum();
-    // A small file can name a large matrix.
-    if schema.steps() as u128 * columns as u128 > MAX_ENTRIES {
-        return Err(Error::Unsupported(format!(
-            "the certificate is too large for singular values ({} steps, {columns} columns), and the linear-time way needs \
-             fixed epoch order and a prefix-sum, momentum or learning-rate workload",
-            schema.steps()
-        )));
-    }
+    check_size(schema.steps(), columns)?;
     let mut l = Matrix::zeros(schema.steps(), columns);
     let mut offset = 0;
     for (steps, factor) in patterns.iter().zip(&certificate.factors) {

@@ -8,7 +8,6 @@ use crate::mechanism::NoisingMatrix;
 use crate::mechanism::family::{Designed, Explicit, Family, Needs, Row, Run, Stamp};
 use crate::mechanism::stamp::Shared;
 use crate::mechanism::stream::Kernel;
-use crate::verify::triangular_factor;
 use std::sync::Arc;
 
 /// An encoder that is given.
@@ -69,7 +68,7 @@ fn noising_of(encoder: &Matrix) -> Result<NoisingMatrix> {
     let triangular = encoder.nrows() == n && (0..n).all(|j| (0..j).all(|i| encoder[(i, j)] == 0.0));
     let factor = match triangular {
         true => encoder.clone(),
-        false => triangular_factor(encoder)?.0,
+        false => dense::lower_factor(encoder)?.0,
     };
     dense::check_invertible_triangle(&factor, "the encoder")?;
     NoisingMatrix::new(dense::lower_inverse(&factor)?)

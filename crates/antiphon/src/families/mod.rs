@@ -10,13 +10,15 @@
 //! | `fft` | the FFT mechanism and its optimal decoder |
 //! | `single_epoch` | the optimum for a single participation, repeated |
 //! | `given` | an encoder that somebody has, repeated |
+//! | `per_epoch` | the best that is independent between epochs |
 //! | `optimal` | the optimum for the run |
-//! | `stored` | what `single_epoch` and `given` share: matrices that a file keeps |
+//! | `stored` | what `single_epoch`, `given` and `per_epoch` share: matrices that a file keeps |
 
 pub mod fft;
 pub mod given;
 pub mod identity;
 pub mod optimal;
+pub mod per_epoch;
 pub mod single_epoch;
 mod stored;
 pub mod tree;
@@ -25,6 +27,7 @@ pub use fft::{FFT, FFT_OPTIMAL};
 pub use given::FROM;
 pub use identity::IDENTITY;
 pub use optimal::OPTIMAL;
+pub use per_epoch::PER_EPOCH;
 pub use single_epoch::SINGLE_EPOCH;
 pub use tree::{TREE_ONLINE, TREE_OPTIMAL};
 
@@ -41,6 +44,7 @@ const TABLE: &[Family] = &[
     FFT_OPTIMAL,
     FROM,
     SINGLE_EPOCH,
+    PER_EPOCH,
     OPTIMAL,
     #[cfg(test)]
     tests::HALVES,

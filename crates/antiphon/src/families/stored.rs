@@ -46,13 +46,20 @@ fn noising(stamp: &Stamp<'_>) -> Result<NoisingMatrix> {
 
 /// W and its computed inverse.
 pub fn factorization(stamp: &Stamp<'_>) -> Result<Shared> {
-    Ok(Arc::new(DenseFactorization::new(noising(stamp)?)?))
+    factorization_of(noising(stamp)?)
+}
+
+pub fn factorization_of(noising: NoisingMatrix) -> Result<Shared> {
+    Ok(Arc::new(DenseFactorization::new(noising)?))
 }
 
 /// W as stored and C = W⁻¹. With C̃W = I + E for the computed C̃, C̃ = (I + E)·C, so a column of C̃ differs from that of C by at most
 /// ‖E‖·‖c‖ ≤ ‖E‖/(1 − ‖E‖)·‖c̃‖.
 pub fn definition(stamp: &Stamp<'_>) -> Result<Explicit> {
-    let noising = noising(stamp)?;
+    definition_of(&noising(stamp)?)
+}
+
+pub fn definition_of(noising: &NoisingMatrix) -> Result<Explicit> {
     let encoder = noising.encoder()?;
     let residual = dense::inverse_residual(&encoder, noising.matrix())?;
     let largest = (0..encoder.ncols()).map(|j| encoder.col(j).norm_l2()).fold(0.0, f64::max);
@@ -62,9 +69,12 @@ pub fn definition(stamp: &Stamp<'_>) -> Result<Explicit> {
 
 /// Rows of σ·W·Z, as those of a mechanism that is one matrix.
 pub fn kernel(stamp: &Stamp<'_>, stddev: f64) -> Result<Arc<dyn Kernel>> {
-    let noising = noising(stamp)?;
-    let row_sum = crate::noise::dense::row_sum(&noising);
-    Ok(Arc::new(Rows { dense: Dense::new(&noising, stddev)?, row_sum }))
+    kernel_of(&noising(stamp)?, stddev)
+}
+
+pub fn kernel_of(noising: &NoisingMatrix, stddev: f64) -> Result<Arc<dyn Kernel>> {
+    let row_sum = crate::noise::dense::row_sum(noising);
+    Ok(Arc::new(Rows { dense: Dense::new(noising, stddev)?, row_sum }))
 }
 
 struct Rows {

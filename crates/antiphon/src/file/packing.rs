@@ -41,7 +41,8 @@ pub fn certificate_len(schema: &Schema) -> Result<u128> {
         Schema::Patterns { patterns, .. } => Ok(patterns.iter().map(|p| triangle(p.len())).sum()),
         Schema::Reshuffled { epochs: 1, steps_per_epoch: n } => Ok(*n as u128),
         Schema::Reshuffled { epochs: n, steps_per_epoch: 1 } => Ok(triangle(*n)),
-        Schema::MinSeparation { .. } | Schema::Reshuffled { .. } => {
+        Schema::Reshuffled { epochs, .. } => Ok(schema.steps() as u128 + triangle(*epochs)),
+        Schema::MinSeparation { .. } => {
             let reason = format!(
                 "{} has patterns that cannot be listed, so it has no certificate of its own",
                 schema.name()
@@ -64,7 +65,7 @@ pub fn packed_certificate(certificate: &Certificate) -> Vec<f64> {
 /// The inverse of [`packed_certificate`], for as many numbers as [`certificate_len`] says.
 pub fn unpacked_certificate(schema: &Schema, packed: &[f64]) -> Certificate {
     let mut rest = packed;
-    let patterns = schema.listed().unwrap_or_default();
+    let sizes = Certificate::sizes(schema).unwrap_or_default();
     let mut unpack = |k: usize| {
         let mut factor = vec![0.0; k * k];
         for i in 0..k {
@@ -74,5 +75,5 @@ pub fn unpacked_certificate(schema: &Schema, packed: &[f64]) -> Certificate {
         }
         factor
     };
-    Certificate::new(patterns.iter().map(|pattern| unpack(pattern.len())).collect())
+    Certificate::new(sizes.into_iter().map(&mut unpack).collect())
 }

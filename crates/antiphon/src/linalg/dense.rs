@@ -299,6 +299,20 @@ pub fn extreme_eigenvalues(m: &Matrix) -> Result<(f64, f64)> {
     Ok((values[0], values[n - 1]))
 }
 
+/// The lower triangular C' with C'ᵀC' = CᵀC, and an estimate of ‖C − QC'‖_F for an orthogonal Q. From a QR decomposition
+/// of C with its columns reversed: CJ = QR gives C' = JRJ. CᵀC itself would square the condition number.
+pub fn lower_factor(c: &Matrix) -> Result<(Matrix, f64)> {
+    let (m, n) = (c.nrows(), c.ncols());
+    if m < n {
+        return Err(Error::Numerical(format!("CᵀC is singular: C has {m} rows for {n} steps")));
+    }
+    let r = small_qr(&from_fn(m, n, |i, j| c[(i, n - 1 - j)]));
+    let factor = from_fn(n, n, |i, j| r[(n - 1 - i, n - 1 - j)]);
+    // Householder QR is backward stable: a small multiple of m·n^½·ε‖C‖_F (Higham, Theorem 19.4).
+    let error = 8.0 * m as f64 * (n as f64).sqrt() * f64::EPSILON * squared_norm(c).sqrt();
+    Ok((factor, error))
+}
+
 /// The singular values, largest first.
 pub fn singular_values(m: &Matrix) -> Result<Vec<f64>> {
     decompose(m, None)

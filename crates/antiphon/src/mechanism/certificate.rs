@@ -48,6 +48,18 @@ impl Certificate {
         self.patterns.as_ref().unwrap_or(of_mechanism)
     }
 
+    /// The sizes of the factors for a schema. Patterns that are listed have one each. Reshuffled epochs, whose patterns are too many, have a weight for every step and
+    /// then one factor whose rows are vectors of the epochs (`certificate::product`).
+    pub(crate) fn sizes(schema: &Schema) -> Option<Vec<usize>> {
+        match (schema, schema.listed()) {
+            (_, Some(patterns)) => Some(patterns.iter().map(Vec::len).collect()),
+            (Schema::Reshuffled { epochs, .. }, None) => {
+                Some(std::iter::repeat_n(1, schema.steps()).chain([*epochs]).collect())
+            }
+            (_, None) => None,
+        }
+    }
+
     /// Checks patterns, shapes, finiteness and triangularity against the schema of the mechanism.
     pub fn check(&self, of_mechanism: &Schema) -> Result<()> {
         let schema = self.schema(of_mechanism);
@@ -58,16 +70,25 @@ impl Certificate {
                 return Err(Error::argument("the certificate", allowed, patterns.describe()));
             }
         }
-        let patterns = schema.listed().ok_or_else(|| {
-            let allowed = "for patterns that can be listed";
+        let sizes = Self::sizes(schema).ok_or_else(|| {
+            let allowed = "for patterns that can be listed, or for reshuffled epochs";
             Error::argument("the certificate", allowed, schema.describe())
         })?;
-        if patterns.len() != self.factors.len() {
-            let allowed = format!("{} factors, one per pattern", patterns.len());
+        if sizes.len() != self.factors.len() {
+            let allowed = format!("{} factors, one per pattern", sizes.len());
             return Err(Error::argument("the certificate", allowed, self.factors.len()));
         }
-        for (r, (pattern, factor)) in patterns.iter().zip(&self.factors).enumerate() {
-            let k = pattern.len();
+        if !schema.is_listed()
+            && let Some(i) =
+                self.factors[..schema.steps()].iter().position(|u| u.first().is_none_or(|u| *u < 0.0))
+        {
+            return Err(Error::argument(
+                format!("the weight of step {i}"),
+                "at least 0",
+                format!("{:?}", self.factors[i]),
+            ));
+        }
+        for (r, (k, factor)) in sizes.into_iter().zip(&self.factors).enumerate() {
             if factor.len() != k * k {
                 let value = format!("{} entries", factor.len());
                 return Err(Error::argument(format!("certificate factor {r}"), format!("{k}×{k}"), value));

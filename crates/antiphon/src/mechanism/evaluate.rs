@@ -50,7 +50,8 @@ pub fn evaluate(
     let sensitivity = sensitivity_of(factorization, schema)?;
     check_steps(factorization, "the workload", workload.steps())?;
     let entry = |i: usize, j: usize| factorization.gram(i, j);
-    let entries = Entries { entry: &entry, error: factorization.gram_error(), blocks: None };
+    let block = |step: usize| factorization.block_start(step);
+    let entries = Entries { entry: &entry, error: factorization.gram_error(), blocks: Some(&block) };
     let spectral_bound = sensitivity::spectral_bound_of_entries(entries, schema)?;
     let scale = sensitivity.upper * sensitivity.upper;
     let variances = factorization.variances(workload).iter().map(|v| v * scale).collect();
@@ -66,7 +67,8 @@ pub fn sensitivity_of(factorization: &dyn Factorization, schema: &Schema) -> Res
 pub fn worst_case_of(factorization: &dyn Factorization, schema: &Schema) -> Result<WorstCase> {
     check_steps(factorization, "the schema", schema.steps())?;
     let entry = |i: usize, j: usize| factorization.gram(i, j);
-    let entries = Entries { entry: &entry, error: factorization.gram_error(), blocks: None };
+    let block = |step: usize| factorization.block_start(step);
+    let entries = Entries { entry: &entry, error: factorization.gram_error(), blocks: Some(&block) };
     sensitivity::worst_case_of_entries(entries, schema)
 }
 

@@ -6,7 +6,7 @@
 use super::stamp::Shared;
 use super::stream::Kernel;
 use super::structured::Structured;
-use super::{Mechanism, Noise};
+use super::{Certificate, Mechanism, Noise};
 use crate::error::{Error, Result};
 use crate::linalg::dense::Matrix;
 use crate::optimize::Observer;
@@ -42,6 +42,11 @@ pub trait Row: Send + Sync {
 
     /// Whether stamps of the same length are the same. Where they are not, each has numbers of its own among the parameters.
     fn repeats(&self) -> bool {
+        true
+    }
+
+    /// Whether it is a candidate for a run of this schema, where nobody asks for it by name.
+    fn suits(&self, _schema: &Schema) -> bool {
         true
     }
 
@@ -104,6 +109,8 @@ pub struct Run<'a> {
 pub enum Designed {
     /// The noise; its figures are still to be found.
     Noise(Noise),
+    /// The noise, and a certificate for the run that the work gave.
+    Proven(Noise, Certificate),
     /// A mechanism with figures and certificate.
     Mechanism(Box<Mechanism>),
 }

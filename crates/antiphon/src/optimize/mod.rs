@@ -14,6 +14,7 @@
 
 pub mod anderson;
 pub mod blocks;
+mod by_epoch;
 pub mod climb;
 pub mod corners;
 pub mod dense;
@@ -21,6 +22,8 @@ pub mod finish;
 pub mod resolvent;
 pub mod rounding;
 pub mod variants;
+
+pub use by_epoch::{ByEpoch, by_epoch};
 
 use crate::error::{Error, Hint, Result};
 use crate::mechanism::{Certificate, Claims, Mechanism};
@@ -140,6 +143,29 @@ pub fn optimize(
     let route = climb.route();
     let (mechanism, iterations) = climb.run()?;
     Ok(Optimized { mechanism, route, iterations, elapsed: start.elapsed() })
+}
+
+/// The best certificate that is known for a schema, and the lower bound that it proves: that of the optimum where patterns can be listed, otherwise that of
+/// the optimum for fewer patterns; for reshuffled epochs also that of the best mechanism that is independent between epochs.
+pub fn best_certificate(
+    schema: &Schema,
+    workload: &Workload,
+    gap: f64,
+    observer: Observer<'_>,
+) -> Result<(Certificate, f64)> {
+    if let (Schema::Reshuffled { epochs, steps_per_epoch }, false) = (schema, schema.is_listed())
+        && crate::certificate::fits(schema)
+    {
+        let found = by_epoch(&vec![*steps_per_epoch; *epochs], workload, gap, observer)?;
+        let bound = crate::certificate::lower_bound(schema, workload, &found.certificate)?;
+        return Ok((found.certificate, bound.value));
+    }
+    let Some(patterns) = schema.listed_part() else {
+        return Err(Error::Unsupported(format!("no lower bound is known for {}", schema.describe())));
+    };
+    let (found, bound) = certificate(&patterns, workload, gap, observer)?;
+    let patterns = (!schema.is_listed()).then_some(patterns);
+    Ok((Certificate { patterns, ..found }, bound))
 }
 
 /// A certificate for a schema and a workload, of whatever mechanism reaches the gap, and the lower bound that it

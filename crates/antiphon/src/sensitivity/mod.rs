@@ -41,7 +41,7 @@ mod reshuffled;
 mod search;
 mod source;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use exact::{PatternBounds, pattern_squared};
 pub use largest::{Largest, Listed, largest_of_encoder, largest_of_entries};

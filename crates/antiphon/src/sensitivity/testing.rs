@@ -3,11 +3,11 @@
 use crate::linalg::dense::{self, Matrix};
 
 /// A small generator with a fixed seed (SplitMix64), so that a failure repeats.
-pub(super) struct Noise(pub(super) u64);
+pub(crate) struct Noise(pub(crate) u64);
 
 impl Noise {
     /// Uniform on (0, 1).
-    pub(super) fn uniform(&mut self) -> f64 {
+    pub(crate) fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -17,29 +17,29 @@ impl Noise {
     }
 
     /// Standard normal, by Box and Muller.
-    pub(super) fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * self.uniform().ln()).sqrt();
         radius * (2.0 * std::f64::consts::PI * self.uniform()).cos()
     }
 
     /// Uniform on low..=high.
-    pub(super) fn between(&mut self, low: usize, high: usize) -> usize {
+    pub(crate) fn between(&mut self, low: usize, high: usize) -> usize {
         low + (self.uniform() * (high - low + 1) as f64) as usize
     }
 }
 
 /// A matrix of standard normals.
-pub(super) fn random_matrix(noise: &mut Noise, rows: usize, columns: usize) -> Matrix {
+pub(crate) fn random_matrix(noise: &mut Noise, rows: usize, columns: usize) -> Matrix {
     dense::from_fn(rows, columns, |_, _| noise.normal())
 }
 
 /// CᵀC for a random C with `rows` rows: k×k of rank min(rows, k), with mixed signs.
-pub(super) fn random_gram(noise: &mut Noise, rows: usize, k: usize) -> Matrix {
+pub(crate) fn random_gram(noise: &mut Noise, rows: usize, k: usize) -> Matrix {
     dense::gram(&random_matrix(noise, rows, k))
 }
 
 /// The gram matrices that are hard in one way or another, of size k: which way depends on `number`.
-pub(super) fn hard_gram(noise: &mut Noise, number: usize, k: usize) -> Matrix {
+pub(crate) fn hard_gram(noise: &mut Noise, number: usize, k: usize) -> Matrix {
     let mut x = match number % 8 {
         0 => random_gram(noise, k, k),
         1 => random_gram(noise, 2 * k, k),
@@ -78,7 +78,7 @@ pub(super) fn hard_gram(noise: &mut Noise, number: usize, k: usize) -> Matrix {
 }
 
 /// tr(X GGᵀ) for a random G with unit rows of dimension d.
-pub(super) fn random_contribution(noise: &mut Noise, x: &Matrix, d: usize) -> f64 {
+pub(crate) fn random_contribution(noise: &mut Noise, x: &Matrix, d: usize) -> f64 {
     let mut g = random_matrix(noise, x.nrows(), d);
     for i in 0..g.nrows() {
         let norm = (0..d).map(|l| g[(i, l)] * g[(i, l)]).sum::<f64>().sqrt();
@@ -89,7 +89,7 @@ pub(super) fn random_contribution(noise: &mut Noise, x: &Matrix, d: usize) -> f6
 }
 
 /// All maximal-or-not patterns of minimum separation, the empty one excluded: exponentially many.
-pub(super) fn all_patterns(n: usize, b: usize, k: usize) -> Vec<Vec<usize>> {
+pub(crate) fn all_patterns(n: usize, b: usize, k: usize) -> Vec<Vec<usize>> {
     let mut found = Vec::new();
     let mut open: Vec<Vec<usize>> = (0..n).map(|i| vec![i]).collect();
     while let Some(pattern) = open.pop() {

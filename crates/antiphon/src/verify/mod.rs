@@ -248,7 +248,7 @@ pub fn encoder(
     let squared_error = if invertible {
         decoder_squared_error(c, workload, 0.0)
     } else {
-        triangular_factor(c).and_then(|(factor, error)| decoder_squared_error(&factor, workload, error))
+        dense::lower_factor(c).and_then(|(factor, error)| decoder_squared_error(&factor, workload, error))
     };
     checks.push(Check {
         name: "invertible",
@@ -282,28 +282,11 @@ fn decoder_squared_error(c: &Matrix, workload: &Workload, error: f64) -> Result<
     }
 }
 
-/// The lower triangular C' with C'ᵀC' = CᵀC, and an estimate of ‖C − QC'‖_F for an orthogonal Q. From a QR decomposition
-/// of C with its columns reversed: CJ = QR gives C' = JRJ. CᵀC itself would square the condition number.
-pub(crate) fn triangular_factor(c: &Matrix) -> Result<(Matrix, f64)> {
-    let (m, n) = (c.nrows(), c.ncols());
-    if m < n {
-        return Err(Error::Numerical(format!("CᵀC is singular: C has {m} rows for {n} steps")));
-    }
-    let r = dense::small_qr(&dense::from_fn(m, n, |i, j| c[(i, n - 1 - j)]));
-    let factor = dense::from_fn(n, n, |i, j| r[(n - 1 - i, n - 1 - j)]);
-    // Householder QR is backward stable: a small multiple of m·n^½·ε‖C‖_F (Higham, Theorem 19.4).
-    let error = 8.0 * m as f64 * (n as f64).sqrt() * f64::EPSILON * dense::squared_norm(c).sqrt();
-    Ok((factor, error))
-}
-
 /// A proved lower bound on the loss of every mechanism for this workload and schema.
 ///
-/// Minimum separation allows all patterns of fixed order with the same separation, and reshuffled epochs all those of epochs
-/// in one order, so the bound for fixed order is one for them too.
+/// Minimum separation allows all patterns of fixed order with the same separation, so the bound for fixed order is one for it too; reshuffled
+/// epochs have one of their own (`certificate::product`).
 pub fn optimum(schema: &Schema, workload: &Workload, gap: f64, observer: Observer<'_>) -> Result<LowerBound> {
-    let listed = schema
-        .listed_part()
-        .ok_or_else(|| Error::Unsupported(format!("no bound is known for {}", schema.describe())))?;
-    let (certificate, _) = optimize::certificate(&listed, workload, gap, observer)?;
-    lower_bound(&listed, workload, &certificate)
+    let (certificate, _) = optimize::best_certificate(schema, workload, gap, observer)?;
+    lower_bound(schema, workload, &certificate)
 }
