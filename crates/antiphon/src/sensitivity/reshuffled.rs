@@ -111,22 +111,33 @@ fn bracket(x: &Matrix, k: usize, b: usize, heaviest: &[usize]) -> (PatternBounds
     let none = Shares::none(x, k, b);
     let mut shares = none.clone();
     shares.improve(Pairs::Absolute);
-    let (lower, worst) = from_below(x, k, b, vec![heaviest.to_vec(), shares.heaviest()]);
+    let walks = search::worst(x, k, b, vec![heaviest.to_vec(), shares.heaviest()], FINALISTS);
+    let correlations = walks.first().map(search::Walk::correlations);
+    let found = walks.into_iter().map(|walk| walk.pattern).collect();
+    let (lower, worst) = from_below(x, k, b, heaviest, found);
     // Every bound holds, so the smallest does.
     let upper = none.bound().min(shares.bound());
     let mut bounds = PatternBounds { lower, upper, method: Method::EpochPairs };
     if !meet(bounds) {
         shares.improve(Pairs::AroundMiddles);
         bounds.upper = bounds.upper.min(shares.bound());
+        let mut signed = none;
+        correlations.iter().for_each(|r| signed.improve(Pairs::Signed(r)));
+        bounds.upper = bounds.upper.min(signed.bound());
     }
     (bounds, worst)
 }
 
-/// The largest lower bound among the patterns that the search finds and those of fixed order, and the pattern that reaches it.
-/// The search also begins at the patterns that are given; the first of these is the heaviest.
-fn from_below(x: &Matrix, k: usize, b: usize, given: Vec<Vec<usize>>) -> (f64, Vec<usize>) {
-    let diagonal = (epoch_maxima(given[0].iter().map(|i| x[(*i, *i)])).lower, given[0].clone());
-    let found = search::worst(x, k, b, given, FINALISTS);
+/// The largest lower bound among the heaviest pattern, those that the search found and those of fixed order, and the pattern that
+/// reaches it.
+fn from_below(
+    x: &Matrix,
+    k: usize,
+    b: usize,
+    heaviest: &[usize],
+    found: Vec<Vec<usize>>,
+) -> (f64, Vec<usize>) {
+    let diagonal = (epoch_maxima(heaviest.iter().map(|i| x[(*i, *i)])).lower, heaviest.to_vec());
     let fixed = (0..b).map(|r| (0..k).map(|e| e * b + r).collect()).collect();
     let mut worst = diagonal;
     for patterns in [found, fixed] {

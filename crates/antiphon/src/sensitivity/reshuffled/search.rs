@@ -24,17 +24,17 @@ const EFFORT: usize = 100_000_000;
 
 /// A pattern with a vector for the step of each epoch.
 #[derive(Clone)]
-struct Walk<'a> {
+pub(super) struct Walk<'a> {
     x: &'a Matrix,
     b: usize,
-    pattern: Vec<usize>,
+    pub(super) pattern: Vec<usize>,
     vectors: Vec<Vector>,
     /// Σ X_ij⟨g_i, g_j⟩.
     value: f64,
 }
 
 /// The worst patterns found, worst first: at most `most`, without repetitions.
-pub(super) fn worst(x: &Matrix, k: usize, b: usize, given: Vec<Vec<usize>>, most: usize) -> Vec<Vec<usize>> {
+pub(super) fn worst(x: &Matrix, k: usize, b: usize, given: Vec<Vec<usize>>, most: usize) -> Vec<Walk<'_>> {
     let n = x.nrows();
     let beginnings = (EFFORT / (n * k)).clamp(8, 256).min(n);
     let orders = (beginnings / 2).clamp(1, b);
@@ -48,7 +48,7 @@ pub(super) fn worst(x: &Matrix, k: usize, b: usize, given: Vec<Vec<usize>>, most
     let half = walks.len().div_ceil(2).min(FARTHER.max(most));
     let mut best = best_of(walks, half);
     best.par_iter_mut().for_each(Walk::climb_farther);
-    best_of(best, most).into_iter().map(|walk| walk.pattern).collect()
+    best_of(best, most)
 }
 
 /// The walks with the largest values, largest first and no pattern twice.
@@ -196,6 +196,12 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// ⟨g_e, g_f⟩: the correlations that make the pattern bad.
+    pub(super) fn correlations(&self) -> Matrix {
+        let k = self.pattern.len();
+        dense::from_fn(k, k, |e, f| inner(&self.vectors[e], &self.vectors[f]))
+    }
+
     /// Every vector in turn becomes the best one for the others; then the value.
     fn settle(&mut self) {
         let block = dense::principal(self.x, &self.pattern);
@@ -252,7 +258,8 @@ mod tests {
             let given: Vec<usize> = (0..k).map(|e| (e + 1) * b - 1).collect();
             let with = |threads: usize| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| worst(&x, k, b, vec![given.clone()], 5))
+                let found = pool.install(|| worst(&x, k, b, vec![given.clone()], 5));
+                found.into_iter().map(|walk| walk.pattern).collect::<Vec<_>>()
             };
             let found = with(1);
             assert_eq!(found, with(3));

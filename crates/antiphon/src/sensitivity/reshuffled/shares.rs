@@ -37,13 +37,15 @@ pub(super) struct Shares<'a> {
 }
 
 /// What pairs of epochs are taken to add at most, while shares are sought.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Pairs {
+#[derive(Clone, Copy)]
+pub(super) enum Pairs<'r> {
     /// 2|X_ij|: best for an X without signs.
     Absolute,
     /// 2|X_ij − m_ef| with m_ef = (P − Q)/4, beside what m_ef itself adds in the elliptope. For given shares no other m_ef gives a smaller
     /// bound, and the bound of the module text is the one with this m_ef.
     AroundMiddles,
+    /// 2X_ij R_ef, for the R of a bad pattern: best where one R is the worst for nearly all bad patterns.
+    Signed(&'r Matrix),
 }
 
 impl<'a> Shares<'a> {
@@ -81,14 +83,18 @@ impl<'a> Shares<'a> {
     }
 
     /// Better shares, as long as sweeps improve them.
-    pub(super) fn improve(&mut self, pairs: Pairs) {
+    pub(super) fn improve(&mut self, pairs: Pairs<'_>) {
         let mut before = f64::INFINITY;
         for _ in 0..SWEEPS {
             let middles = match pairs {
-                Pairs::Absolute => Matrix::zeros(self.k, self.k),
                 Pairs::AroundMiddles => self.middles(),
+                _ => Matrix::zeros(self.k, self.k),
             };
-            matchings(self.k).for_each(|matching| self.update(&matching, &middles));
+            let potential = |e: usize, f: usize| match pairs {
+                Pairs::Signed(r) => Potential::Linear(2.0 * r[(e.max(f), e.min(f))]),
+                _ => Potential::Around(middles[(e.max(f), e.min(f))]),
+            };
+            matchings(self.k).for_each(|matching| self.update(&matching, &potential));
             // After a sweep nothing is left of any pair; what the middles add is left out, this only decides when to stop.
             let after: f64 = self.heaviest().iter().map(|i| self.weights[*i]).sum();
             if before - after < LEAST_GAIN * after.abs() {
@@ -99,11 +105,14 @@ impl<'a> Shares<'a> {
     }
 
     /// Updates pairs of epochs that have no epoch in common.
-    fn update(&mut self, matching: &[(usize, usize)], middles: &Matrix) {
+    fn update(
+        &mut self,
+        matching: &[(usize, usize)],
+        potential: &(impl Fn(usize, usize) -> Potential + Sync),
+    ) {
         let ends: Vec<(usize, usize)> = matching.iter().flat_map(|(e, f)| [(*e, *f), (*f, *e)]).collect();
-        let middle = |e: usize, f: usize| middles[(e.max(f), e.min(f))];
         let new: Vec<Vec<f64>> =
-            ends.par_iter().map(|(e, f)| self.new_weights(*e, *f, middle(*e, *f))).collect();
+            ends.par_iter().map(|(e, f)| self.new_weights(*e, *f, potential(*e, *f))).collect();
         for ((e, f), weights) in ends.into_iter().zip(new) {
             let given = &mut self.given[(e * self.k + f) * self.b..][..self.b];
             let old = &mut self.weights[e * self.b..(e + 1) * self.b];
@@ -116,14 +125,14 @@ impl<'a> Shares<'a> {
 
     /// The new weights of epoch e: halfway between those without its share of the pair, and the most that the pair and the weights of the
     /// other epoch add up to.
-    fn new_weights(&self, e: usize, f: usize, middle: f64) -> Vec<f64> {
+    fn new_weights(&self, e: usize, f: usize, potential: Potential) -> Vec<f64> {
         let mut most = vec![f64::NEG_INFINITY; self.b];
         for (j, share) in self.steps(f).zip(self.given(f, e)) {
             let weight = self.weights[j] - share;
-            for (most, entry) in most.iter_mut().zip(self.entries(j, e)) {
-                let value = weight + 2.0 * (entry - middle).abs();
-                // Not f64::max, which is no vector instruction.
-                *most = if value > *most { value } else { *most };
+            let entries = self.entries(j, e);
+            match potential {
+                Potential::Around(middle) => raise(&mut most, entries, |x| weight + 2.0 * (x - middle).abs()),
+                Potential::Linear(factor) => raise(&mut most, entries, |x| weight + factor * x),
             }
         }
         let own = self.weights[self.steps(e)].iter().zip(self.given(e, f));
@@ -201,6 +210,24 @@ struct Left {
     q: f64,
     /// At least the absolute values of all that is added up in P and Q.
     size: f64,
+}
+
+/// What a pair of steps is taken to add, as a function of its entry x.
+#[derive(Clone, Copy)]
+enum Potential {
+    /// 2|x − m|
+    Around(f64),
+    /// This factor times x.
+    Linear(f64),
+}
+
+/// Raises every number to the value of its entry.
+fn raise(most: &mut [f64], entries: &[f64], value: impl Fn(f64) -> f64) {
+    for (most, entry) in most.iter_mut().zip(entries) {
+        let value = value(*entry);
+        // Not f64::max, which is no vector instruction.
+        *most = if value > *most { value } else { *most };
+    }
 }
 
 /// All pairs of k epochs in groups without a common epoch, as in a tournament.
