@@ -23,9 +23,11 @@
 //! case of Toeplitz encoders with falling coefficients (Kalinin and Lampert, "Banded
 //! square root matrix factorization for differentially private model training", 2024). O(n²).
 
+use super::branch::Known;
 use super::chains::{best_chain, best_chain_by_place, fill_table};
 use super::exact::{self, PatternBounds};
-use super::{Bound, Kind, Method, TOLERANCE, bounds, search};
+use super::tighten::{self, Tightened};
+use super::{Bound, EXACT_TO, Kind, Method, TOLERANCE, bounds, search};
 use crate::error::Result;
 use crate::linalg::dense::{self, Matrix};
 use crate::schema::Schema;
@@ -63,12 +65,27 @@ pub(super) fn squared(x: &Matrix, schema: &Schema) -> Found {
         let (bounds, worst) = banded(x, b, k);
         return Found { bounds, worst, heaviest };
     }
-    let (rows, chain) = chain_of_row_sums(x, b, k);
+    let rows = RowSums::new(x, b, k);
+    let (by_rows, chain) = rows.bound();
     let majorant = monotone_majorant(x, b, k);
-    let (upper, method) =
-        if majorant <= rows { (majorant, Method::MonotoneMajorant) } else { (rows, Method::ChainOfRowSums) };
+    let (upper, method) = if majorant <= by_rows {
+        (majorant, Method::MonotoneMajorant)
+    } else {
+        (by_rows, Method::ChainOfRowSums)
+    };
     let (lower, worst) = from_below(x, schema, vec![chain, heaviest.clone()]);
-    Found { bounds: PatternBounds { lower, upper, method }, worst, heaviest }
+    if upper <= lower * (1.0 + EXACT_TO) {
+        return Found { bounds: PatternBounds { lower, upper, method }, worst, heaviest };
+    }
+    let found = tightened(x, &rows, lower, worst);
+    let (upper, method) = if found.upper < upper { (found.upper, found.method) } else { (upper, method) };
+    let bounds = PatternBounds { lower: found.known.lower, upper, method };
+    Found { bounds, worst: found.known.worst, heaviest }
+}
+
+/// A tighter upper bound, and a worse pattern than this one where there is one on the way.
+fn tightened(x: &Matrix, rows: &RowSums<'_>, lower: f64, worst: Vec<usize>) -> Tightened {
+    tighten::tighten(x, rows, Known { lower, worst, solved: 0.0 })
 }
 
 /// Every method, on the squares.
@@ -80,11 +97,17 @@ pub(super) fn all_methods(x: &Matrix, schema: &Schema) -> Result<Vec<Bound>> {
         let value = banded(x, b, k).0.upper;
         found.push(bound(Method::BandedDynamicProgram, Kind::Exact, value));
     }
-    let (rows, chain) = chain_of_row_sums(x, b, k);
+    let rows = RowSums::new(x, b, k);
+    let (by_rows, chain) = rows.bound();
     let majorant = monotone_majorant(x, b, k);
-    let (lower, _) = from_below(x, schema, vec![chain]);
-    found.push(bound(Method::Elliptope, Kind::LowerBound, lower));
-    found.push(bound(Method::ChainOfRowSums, Kind::UpperBound, rows));
+    let (lower, worst) = from_below(x, schema, vec![chain]);
+    let tight = tightened(x, &rows, lower, worst);
+    found.push(bound(Method::Elliptope, Kind::LowerBound, tight.known.lower));
+    if tight.method != Method::ChainOfRowSums {
+        let exact = tight.upper <= tight.known.lower * (1.0 + EXACT_TO);
+        found.push(bound(tight.method, if exact { Kind::Exact } else { Kind::UpperBound }, tight.upper));
+    }
+    found.push(bound(Method::ChainOfRowSums, Kind::UpperBound, by_rows));
     found.push(bound(Method::MonotoneMajorant, Kind::UpperBound, majorant));
     found.push(bound(Method::Spectral, Kind::UpperBound, bounds::spectral(x, k)?));
     Ok(found)
@@ -110,42 +133,52 @@ fn banded(x: &Matrix, b: usize, k: usize) -> (PatternBounds, Vec<usize>) {
 }
 
 /// Sums of at most k terms, nested at most twice, all non-negative: 2k·u, with room to spare.
-fn rounding(k: usize) -> f64 {
+pub(super) fn rounding(k: usize) -> f64 {
     4.0 * (k + 1) as f64 * f64::EPSILON
 }
 
-/// The first upper bound of the module text, and the chain that it comes from.
-fn chain_of_row_sums(x: &Matrix, b: usize, k: usize) -> (f64, Vec<usize>) {
-    let n = x.nrows();
-    let chains = chains_of_rows(x, b, k);
-    let with = |share: f64| {
-        let chains = &chains;
-        let weight = move |i: usize| {
-            move |place: usize| {
-                let [before, behind] = &chains[i];
-                x[(i, i)] + share * before[place] + (2.0 - share) * behind[k - 1 - place]
-            }
-        };
-        best_chain_by_place((0..n).map(weight), b, k)
-    };
-    // 2θ; every share gives a bound, so the smallest of them is one.
-    let [first, others @ ..] = [2.0, 1.0, 0.0].map(with);
-    let (value, chain) = others.into_iter().fold(first, |a, b| if b.0 < a.0 { b } else { a });
-    (value * (1.0 + rounding(k)), chain)
+/// The first upper bound of the module text.
+pub(super) struct RowSums<'a> {
+    x: &'a Matrix,
+    pub(super) b: usize,
+    pub(super) k: usize,
+    /// For every row i of |X| the best chains of c entries, c = 0..k: at steps before i and at steps behind it.
+    chains: Vec<[Vec<f64>; 2]>,
 }
 
-/// For every row i of |X| the best chains of c entries, c = 0..k: at steps before i and at steps behind it.
-fn chains_of_rows(x: &Matrix, b: usize, k: usize) -> Vec<[Vec<f64>; 2]> {
-    let n = x.nrows();
-    let row = |table: &mut Vec<f64>, i: usize| {
-        // X is symmetric; a column is contiguous in memory.
-        [0..(i + 1).saturating_sub(b), (i + b).min(n)..n].map(|steps| {
-            let entries = steps.map(|j| x[(j, i)].abs()).map(|entry| move |_| entry);
-            fill_table(entries, b, k - 1, table);
-            table[table.len() - k..].to_vec()
-        })
-    };
-    (0..n).into_par_iter().map_init(Vec::new, row).collect()
+impl<'a> RowSums<'a> {
+    /// 2θ; every share gives a bound, so the smallest of them is one.
+    pub(super) const SHARES: [f64; 3] = [2.0, 1.0, 0.0];
+
+    fn new(x: &'a Matrix, b: usize, k: usize) -> Self {
+        let n = x.nrows();
+        let row = |table: &mut Vec<f64>, i: usize| {
+            // X is symmetric; a column is contiguous in memory.
+            [0..(i + 1).saturating_sub(b), (i + b).min(n)..n].map(|steps| {
+                let entries = steps.map(|j| x[(j, i)].abs()).map(|entry| move |_| entry);
+                fill_table(entries, b, k - 1, table);
+                table[table.len() - k..].to_vec()
+            })
+        };
+        RowSums { x, b, k, chains: (0..n).into_par_iter().map_init(Vec::new, row).collect() }
+    }
+
+    /// w_i(l) of the module text, for patterns of at most so many steps.
+    pub(super) fn weight(&self, share: f64, i: usize, place: usize, places: usize) -> f64 {
+        let [before, behind] = &self.chains[i];
+        self.x[(i, i)] + share * before[place] + (2.0 - share) * behind[places - 1 - place]
+    }
+
+    /// The bound, and the chain that it comes from.
+    fn bound(&self) -> (f64, Vec<usize>) {
+        let with = |share: f64| {
+            let weight = move |i: usize| move |place: usize| self.weight(share, i, place, self.k);
+            best_chain_by_place((0..self.x.nrows()).map(weight), self.b, self.k)
+        };
+        let [first, others @ ..] = Self::SHARES.map(with);
+        let (value, chain) = others.into_iter().fold(first, |a, b| if b.0 < a.0 { b } else { a });
+        (value * (1.0 + rounding(self.k)), chain)
+    }
 }
 
 /// The second upper bound of the module text.

@@ -22,11 +22,14 @@
 //! | `brute` | the paper's brute force over signs |
 //! | `min_sep` | minimum separation, where the patterns cannot be listed |
 //! | `chains` | the dynamic programme that it uses |
+//! | `tighten` | a tighter upper bound where they leave a gap: windows of steps by place (`places`), shares of pairs (`shares`), |
+//! | | branch and bound (`branch`) |
 //! | `search` | a search for bad patterns under minimum separation |
 //! | `progressions` | where it begins: arithmetic progressions |
 //! | `climb` | how it goes on: from a pattern to a worse one |
 
 pub mod bounds;
+mod branch;
 pub mod brute;
 mod chains;
 mod climb;
@@ -35,11 +38,14 @@ mod interior;
 mod largest;
 mod min_sep;
 mod mixing;
+mod places;
 mod progressions;
 mod search;
+mod shares;
 mod source;
 #[cfg(test)]
 mod testing;
+mod tighten;
 
 pub use exact::{PatternBounds, pattern_squared};
 pub use largest::{Largest, Listed, largest_of_encoder, largest_of_entries};
@@ -80,6 +86,10 @@ pub enum Method {
     /// The earliest pattern of the smallest monotone matrix above |X|, under minimum separation: an upper
     /// bound, tight where X is non-negative and falls along and away from its diagonal.
     MonotoneMajorant,
+    /// Shares of pairs by place under minimum separation: an upper bound.
+    SharesByPlace,
+    /// Branch and bound over the patterns of minimum separation: exact where it came to its end, otherwise an upper bound.
+    BranchAndBound,
 }
 
 impl Method {
@@ -95,6 +105,8 @@ impl Method {
             Method::Grothendieck => "Grothendieck's inequality over the brute force",
             Method::ChainOfRowSums => "dynamic programme over row sums of absolute values",
             Method::MonotoneMajorant => "monotone majorant",
+            Method::SharesByPlace => "shares of pairs by place",
+            Method::BranchAndBound => "branch and bound over patterns",
         }
     }
 }

@@ -96,19 +96,31 @@ fn timing_scratch() {
     let go = |name: &str, x: &Matrix, b: usize, k: usize| {
         let t = std::time::Instant::now();
         let f = squared(x, &Schema::min_separation(x.nrows(), b, k).unwrap()).bounds;
-        println!("{name} n {} b {b} k {k}: {:.6}..{:.6} width {:.2e} {:?} {:.3} s", x.nrows(), f.lower.sqrt(), f.upper.sqrt(), (f.upper / f.lower).sqrt() - 1.0, f.method, t.elapsed().as_secs_f64());
+        println!(
+            "{name} n {} b {b} k {k}: {:.6}..{:.6} width {:.2e} {:?} {:.3} s",
+            x.nrows(),
+            f.lower.sqrt(),
+            f.upper.sqrt(),
+            (f.upper / f.lower).sqrt() - 1.0,
+            f.method,
+            t.elapsed().as_secs_f64()
+        );
     };
     for (b, k) in [(100, 20), (100, 20), (50, 20), (100, 10), (95, 20), (10, 20), (300, 4), (1, 5)] {
         go("optimum", &x, b, k);
     }
-    for (n, b, k) in [(15, 2, 5), (20, 1, 10), (20, 3, 6), (30, 4, 6), (40, 5, 8), (100, 10, 5), (200, 10, 10)] {
+    for (n, b, k) in
+        [(15, 2, 5), (20, 1, 10), (20, 3, 6), (30, 4, 6), (40, 5, 8), (100, 10, 5), (200, 10, 10)]
+    {
         go("gauss", &triangular_gram(&mut noise, n), b, k);
         go("slow", &slow_gram(&mut noise, n), b, k);
         go("moving", &tests::smooth_gram(&mut noise, n), b, k);
     }
     if std::env::var("LARGE").is_ok() {
         let n = 12_000;
-        let x = dense::from_fn(n, n, |i, j| 1.0 / (1.0 + 0.01 * i.abs_diff(j) as f64) * (1.0 + 0.2 * ((i * j) as f64 * 1e-6).sin()));
+        let x = dense::from_fn(n, n, |i, j| {
+            1.0 / (1.0 + 0.01 * i.abs_diff(j) as f64) * (1.0 + 0.2 * ((i * j) as f64 * 1e-6).sin())
+        });
         go("large", &x, 600, 20);
         go("large", &x, 600, 10);
         go("large", &x, 20, 20);
