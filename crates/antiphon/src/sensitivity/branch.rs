@@ -43,7 +43,7 @@ impl Known {
         self.solved.max(self.enough())
     }
 
-    fn solve(&mut self, x: &Matrix, pattern: &[usize]) {
+    pub(super) fn solve(&mut self, x: &Matrix, pattern: &[usize]) {
         let found = exact::pattern_above(&dense::principal(x, pattern), TOLERANCE, self.lower);
         self.solved = self.solved.max(found.upper);
         if found.lower > self.lower {
@@ -119,7 +119,7 @@ struct Tree<'a> {
 impl<'a> Tree<'a> {
     fn new(shares: &'a Shares<'a>, proof: &Proof, x: &'a Matrix) -> Self {
         let m = shares.windows.places();
-        let later = |c: usize| ((c..m).map(|t| shares.weights(t, c)).collect(), shares.rest(c));
+        let later = |c: usize| ((c..m).map(|t| shares.weights(t, c)).collect(), proof.rests[c]);
         // Upwards: the sums here have the terms of `proof`, or entries of X that these terms add up to.
         Tree { x, shares, later: (0..m).map(later).collect(), rounding: 2.0 * proof.rounding }
     }
@@ -172,6 +172,71 @@ impl<'a> Tree<'a> {
             0.0
         } else {
             exact::pattern_above(&dense::principal(self.x, steps), 1e-3, 0.0).upper
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sensitivity::places::Windows;
+    use crate::sensitivity::testing::{Noise, all_patterns, random_gram};
+
+    /// What all patterns of m steps reach, by enumeration.
+    fn truth(x: &Matrix, b: usize, m: usize) -> f64 {
+        let patterns = all_patterns(x.nrows(), b, m).into_iter().filter(|pattern| pattern.len() == m);
+        let solved =
+            patterns.map(|pattern| exact::pattern_above(&dense::principal(x, &pattern), TOLERANCE, 0.0));
+        solved.map(|found| found.lower).fold(0.0, f64::max)
+    }
+
+    /// The bracket after this much work, from a first pattern; and how much of the work is left.
+    fn bracket(x: &Matrix, b: usize, m: usize, sweeps: usize, mut work: usize) -> (Known, f64, usize) {
+        let mut shares = Shares::new(x, Windows::new(x.nrows(), b, m).unwrap());
+        (0..sweeps).for_each(|_| shares.sweep());
+        let mut known = Known { lower: 0.0, worst: Vec::new(), solved: 0.0 };
+        let left = search(&shares, &shares.proof(), &mut known, x, &mut work);
+        let upper = left.max(known.upper());
+        (known, upper, work)
+    }
+
+    const SCHEMAS: [(usize, usize, usize); 5] = [(6, 1, 4), (9, 2, 3), (10, 3, 4), (12, 2, 5), (7, 7, 1)];
+
+    #[test]
+    fn with_enough_work_it_is_exact() {
+        let mut noise = Noise(95);
+        for (n, b, m) in SCHEMAS {
+            for rows in [2, 4, n] {
+                let x = random_gram(&mut noise, rows, n);
+                let truth = truth(&x, b, m);
+                for sweeps in [0, 6] {
+                    let (known, upper, left) = bracket(&x, b, m, sweeps, usize::MAX);
+                    assert!(
+                        left > 0 && known.lower <= truth * (1.0 + 1e-8) && truth <= upper,
+                        "{known:?} {truth}"
+                    );
+                    assert!(upper <= known.lower * (1.0 + EXACT_TO), "{known:?} {upper}");
+                    let again = exact::pattern_above(&dense::principal(&x, &known.worst), TOLERANCE, 0.0);
+                    assert!(again.lower >= truth * (1.0 - 1e-8));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_bound_holds_wherever_the_work_stops() {
+        let mut noise = Noise(96);
+        for (n, b, m) in SCHEMAS {
+            let x = random_gram(&mut noise, 3, n);
+            let truth = truth(&x, b, m);
+            let mut last = f64::INFINITY;
+            for work in (0..18).map(|p| 1 << p) {
+                let (known, upper, _) = bracket(&x, b, m, 2, work);
+                assert!(known.lower <= truth * (1.0 + 1e-8) && truth <= upper, "{work}: {known:?} {truth}");
+                // Up to what counts as exact, which is added to the worst pattern that is known.
+                assert!(upper <= last * (1.0 + EXACT_TO), "{work}: {upper} {last}");
+                last = upper;
+            }
         }
     }
 }

@@ -121,6 +121,23 @@ impl Windows {
         }
         sums
     }
+
+    /// The pattern with the largest sum of weights.
+    pub(super) fn best(&self, weights: &Weights) -> Vec<usize> {
+        let behind = self.behind(weights);
+        let mut pattern = Vec::with_capacity(self.places());
+        let mut from = 0;
+        for (s, range) in self.ranges.iter().enumerate() {
+            let sum = |i: usize| weights[s][i - range.start] + behind[s][i - range.start];
+            let steps = from.max(range.start)..range.end;
+            let better = |best: usize, i: usize| if sum(i) > sum(best) { i } else { best };
+            // There is one, since every step of a window is a step of some pattern.
+            let step = steps.clone().fold(steps.start, better);
+            pattern.push(step);
+            from = step + self.b;
+        }
+        pattern
+    }
 }
 
 /// The largest of these.
@@ -189,6 +206,8 @@ mod tests {
                         assert!((found - expected).abs() < 1e-12, "{n} {b} {m}: {found} {expected}");
                     }
                 }
+                let most = sums.iter().map(|(_, sum)| *sum).fold(f64::NEG_INFINITY, f64::max);
+                assert!((sum(&windows.best(&weights)) - most).abs() < 1e-12);
                 // Trimmed windows lose no pattern above the limit.
                 let mut values: Vec<f64> = sums.iter().map(|(_, sum)| *sum).collect();
                 values.sort_by(f64::total_cmp);

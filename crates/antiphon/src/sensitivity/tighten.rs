@@ -11,15 +11,16 @@
 
 use super::Method;
 use super::branch::{self, Known};
+use super::climb::Climb;
 use super::min_sep::{RowSums, rounding};
 use super::places::{Windows, largest};
 use super::shares::{Proof, Shares};
 use crate::linalg::dense::Matrix;
 
-/// Most additions and comparisons of all sweeps.
-const SWEEPING: usize = 1 << 30;
-/// Most of them for branch and bound.
-const BRANCHING: usize = 1 << 27;
+/// Pairs of steps that all sweeps together may compare: this many, and a quarter of the additions of the chains of row sums.
+const SWEEPING: usize = 3 << 26;
+/// Additions for branch and bound.
+const BRANCHING: usize = 1 << 26;
 /// Most numbers that `shares` keeps: 128 MiB.
 const MEMORY: usize = 1 << 24;
 /// Most sweeps for one length.
@@ -27,7 +28,9 @@ const SWEEPS: usize = 400;
 /// Sweeps between two looks at the bound.
 const BETWEEN: usize = 2;
 /// Sweeps end where they close less than this share of the gap from one look to the next.
-const STALLED: f64 = 1e-3;
+const STALLED: f64 = 1e-2;
+/// Rounds uphill from the pattern that a proof points at.
+const ROUNDS: usize = 4;
 
 /// What is found.
 pub(super) struct Tightened {
@@ -38,12 +41,13 @@ pub(super) struct Tightened {
 
 /// An upper bound on all patterns, and the worst that is known: at least as bad as the one that is given.
 pub(super) fn tighten(x: &Matrix, rows: &RowSums<'_>, known: Known) -> Tightened {
-    let mut state = State { x, rows, known, sweeping: SWEEPING, branching: BRANCHING };
+    let sweeping = x.nrows().saturating_mul(x.nrows()).saturating_mul(rows.k) / 4 + SWEEPING;
+    let mut state = State { x, rows, known, sweeping, branching: BRANCHING };
     // Long patterns first: they are the worst in most cases, and what is found there helps with the shorter ones.
     let bounds: Vec<(f64, Method)> = (1..=rows.k).rev().map(|places| state.of_length(places)).collect();
     let method = if state.branching < BRANCHING {
         Method::BranchAndBound
-    } else if state.sweeping < SWEEPING {
+    } else if state.sweeping < sweeping {
         Method::SharesByPlace
     } else {
         Method::ChainOfRowSums
@@ -96,17 +100,22 @@ impl State<'_> {
 
     /// Sweeps until they no longer help or no step is left.
     fn swept<'x>(&mut self, mut shares: Shares<'x>) -> Option<(Shares<'x>, Proof)> {
-        let enough = self.known.enough();
+        // Something is left for the other lengths.
+        let reserve = self.sweeping / 8;
         let mut gap = f64::INFINITY;
-        for _ in 0..SWEEPS / BETWEEN {
-            // And as much as a sweep for the proof.
+        for look in 1..=SWEEPS / BETWEEN {
+            // With one for the proof.
             let cost = Shares::cost(&shares.windows).saturating_mul(BETWEEN + 1);
-            if cost > self.sweeping {
+            if cost > self.sweeping - reserve {
                 break;
             }
             self.sweeping -= cost;
             (0..BETWEEN).for_each(|_| shares.sweep());
             let proof = shares.proof();
+            if look.is_power_of_two() {
+                self.climb_from(&proof.best);
+            }
+            let enough = self.known.enough();
             shares.windows = shares.windows.trimmed(&proof.through, enough)?;
             let closed = gap - (proof.bound - enough);
             if closed < STALLED * gap {
@@ -116,5 +125,15 @@ impl State<'_> {
         }
         let proof = shares.proof();
         Some((shares, proof))
+    }
+
+    /// Looks for a worse pattern, uphill from this one.
+    fn climb_from(&mut self, pattern: &[usize]) {
+        let mut climb = Climb::new(self.x, self.rows.b, self.rows.k, pattern.to_vec());
+        climb.climb(ROUNDS);
+        // The value that the climb ended at is itself a sum that some contribution reaches, up to rounding.
+        if climb.value > self.known.lower * (1.0 - 1e-3) && climb.pattern != self.known.worst {
+            self.known.solve(self.x, &climb.pattern);
+        }
     }
 }

@@ -182,3 +182,59 @@ fn the_row_sums_beat_the_majorant_where_the_late_steps_are_heavy() {
     assert!(found.lower.powi(2) <= high && low <= found.upper.powi(2));
     assert!(found.upper < 1.01 * found.lower);
 }
+
+#[test]
+fn thousands_of_small_brackets_are_exact() {
+    let mut noise = Noise(16);
+    for number in 0..3000 {
+        let (n, b, k) = (noise.between(1, 12), noise.between(1, 5), noise.between(1, 6));
+        let (b, k) = (b.min(n), k.min(n.div_ceil(b.min(n))));
+        let x = match number % 4 {
+            0 => widths::triangular_gram(&mut noise, n),
+            1 => smooth_gram(&mut noise, n),
+            2 => {
+                let rows = noise.between(1, 3);
+                random_gram(&mut noise, rows, n)
+            }
+            _ => heavy_gram(&mut noise, n),
+        };
+        let (low, high) = enumerated(&x, b, k);
+        let schema = Schema::min_separation(n, b, k).unwrap();
+        let Found { bounds, worst, .. } = squared(&x, &schema);
+        assert!(bounds.lower <= high && low <= bounds.upper, "{number}: {n} {b} {k}: {bounds:?} {low}");
+        assert!(bounds.upper <= bounds.lower * (1.0 + EXACT_TO), "{number}: {n} {b} {k}: {bounds:?} {low}");
+        assert!(worst.len() <= k && worst.windows(2).all(|pair| pair[1] - pair[0] >= b), "{worst:?}");
+    }
+}
+
+/// A random gram matrix of which one step weighs more than several others.
+fn heavy_gram(noise: &mut Noise, n: usize) -> Matrix {
+    let (c, heavy) = (random_matrix(noise, n, n), noise.between(0, n - 1));
+    dense::gram(&dense::from_fn(n, n, |i, j| if j == heavy { 5.0 * c[(i, j)] } else { c[(i, j)] }))
+}
+
+#[test]
+fn a_pattern_with_fewer_steps_can_be_the_worst() {
+    // Step 2 leaves no room for a second one, and weighs more than any two.
+    let x = dense::from_fn(5, 5, |i, j| {
+        if i == j { [1.0, 1.0, 9.0, 1.0, 1.0][i] } else { 0.3 - 0.5 * f64::from(i + j == 3) }
+    });
+    let found = squared(&x, &Schema::min_separation(5, 3, 2).unwrap());
+    assert_eq!(found.worst, [2]);
+    assert!((9.0..9.0 + 1e-6).contains(&found.bounds.upper), "{:?}", found.bounds);
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit_of_the_bracket() {
+    let mut noise = Noise(17);
+    for (n, b, k) in [(12, 2, 4), (60, 6, 5), (150, 10, 8)] {
+        let x = smooth_gram(&mut noise, n);
+        let schema = Schema::min_separation(n, b, k).unwrap();
+        let with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| squared(&x, &schema))
+        };
+        let (one, three) = (with(1), with(3));
+        assert_eq!((one.bounds, one.worst), (three.bounds, three.worst));
+    }
+}
