@@ -19,7 +19,9 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 /// Work for one pattern of m steps, in units of m³ additions.
-const SOLVING: usize = 60;
+const SOLVING: usize = 250;
+/// Most branches in memory.
+const OPEN: usize = 1 << 19;
 
 /// The worst pattern that is known, and what is proven of the patterns that were looked at.
 #[derive(Debug, Clone)]
@@ -93,7 +95,7 @@ pub(super) fn search(
             break;
         }
         let cost = tree.cost(branch.steps.len());
-        if cost > *work {
+        if cost > *work || open.len() > OPEN {
             *work = 0;
             return branch.bound;
         }

@@ -2,7 +2,8 @@
 //!
 //! There are exponentially many patterns. Where X has no entries at distance b or more, every X_π is diagonal and
 //! the maximum is a chain of diagonal entries: exact, by a dynamic programme. Otherwise two upper bounds, of
-//! which the smaller counts, and a lower bound from bad patterns that a search finds (`search`).
+//! which the smaller counts, and a lower bound from bad patterns that a search finds (`search`). Where these leave a gap,
+//! `tighten` lowers the upper bound, and raises the lower one where it comes across a worse pattern.
 //!
 //! **Chain of row sums.** tr(X_π R) ≤ Σ_{i∈π} Σ_{j∈π} |X_ij|. Of a pair i < j, give the share θ of 2|X_ij| to j and the rest to
 //! i. If i is the l-th step of the pattern, from 0, there are l others before it and at most k − 1 − l behind it. So what i

@@ -66,8 +66,9 @@ impl Windows {
     /// The windows without their ends where `through` is at most `enough`; `None` where nothing is left.
     pub(super) fn trimmed(&self, through: &Weights, enough: f64) -> Option<Self> {
         let trim = |(range, values): (&Range<usize>, &Vec<f64>)| {
-            let first = values.iter().position(|value| *value > enough)?;
-            let last = values.iter().rposition(|value| *value > enough)?;
+            // NaN is no bound, and drops nothing.
+            let more = |value: &f64| *value > enough || value.is_nan();
+            let (first, last) = (values.iter().position(more)?, values.iter().rposition(more)?);
             Some(range.start + first..range.start + last + 1)
         };
         let ranges = self.ranges.iter().zip(through).map(trim).collect::<Option<_>>()?;

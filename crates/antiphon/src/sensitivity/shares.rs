@@ -11,7 +11,7 @@
 //! is the dual of the linear relaxation of a Markov random field with one variable per place. The numbers are found by
 //! sequential reweighted message passing (Kolmogorov, "A new look at reweighted message passing", 2015; for pairs it is
 //! TRW-S, 2006): a place takes from its pairs all that it can without raising r, and gives equal parts to those that come
-//! after it in the sweep. No sweep raises the sum of the largest w_s and r_st.
+//! after it in the sweep. No sweep raises the sum of the largest w_s and r_st. Between sweeps the numbers are extrapolated.
 
 use super::places::{Weights, Windows, largest};
 use crate::linalg::dense::Matrix;
@@ -29,6 +29,10 @@ pub(super) struct Shares<'a> {
     given: Vec<Vec<f64>>,
     starts: Vec<usize>,
 }
+
+/// The numbers at some time.
+#[derive(Clone)]
+pub(super) struct Numbers(Vec<Vec<f64>>);
 
 /// What the numbers prove.
 pub(super) struct Proof {
@@ -82,27 +86,46 @@ impl<'a> Shares<'a> {
         weights
     }
 
-    /// The largest r_st(i, j) over j, for every i in the window of s.
-    fn rests(&self, s: usize, t: usize) -> Vec<f64> {
+    /// The largest r_st(i, j) over j, for every i in the window of s: first by i, then by t among `others`, which are all
+    /// before s or all behind it. One i after the other, since that reads X as it lies in memory.
+    fn rests(&self, s: usize, others: Range<usize>) -> Vec<Vec<f64>> {
         let window = self.windows.range(s);
-        let apart = s.abs_diff(t) * self.windows.b;
-        let mut best = vec![f64::NEG_INFINITY; window.len()];
-        for (j, share) in self.windows.range(t).zip(self.given(t, s)) {
-            // The steps i that are far enough from j.
-            let steps = if s < t {
-                window.start..(j + 1).saturating_sub(apart).clamp(window.start, window.end)
-            } else {
-                (j + apart).clamp(window.start, window.end)..window.end
-            };
-            let best = &mut best[steps.start - window.start..steps.end - window.start];
-            for (best, entry) in best.iter_mut().zip(&self.x.col_as_slice(j)[steps]) {
-                let rest = 2.0 * entry.abs() - share;
-                // Not f64::max, which does more for NaN and is slower; all of these are numbers.
-                *best = if rest > *best { rest } else { *best };
-            }
+        let of_step = |i: usize| others.clone().map(|t| self.rest(s, i, t)).collect();
+        if window.len() * self.windows.size() < PARALLEL {
+            window.map(of_step).collect()
+        } else {
+            window.into_par_iter().map(of_step).collect()
         }
-        best.iter_mut().zip(self.given(s, t)).for_each(|(best, own)| *best -= own);
-        best
+    }
+
+    fn rest(&self, s: usize, i: usize, t: usize) -> f64 {
+        let (window, apart) = (self.windows.range(t), s.abs_diff(t) * self.windows.b);
+        let steps = if s < t {
+            (i + apart).max(window.start)..window.end
+        } else {
+            window.start..window.end.min(i + 1 - apart)
+        };
+        let theirs = &self.given(t, s)[steps.start - window.start..steps.end - window.start];
+        let own = self.given(s, t)[i - self.windows.range(s).start];
+        largest_difference(&self.x.col_as_slice(i)[steps], theirs) - own
+    }
+
+    /// The numbers as they are now, to come back to.
+    pub(super) fn kept(&self) -> Numbers {
+        Numbers(self.given.clone())
+    }
+
+    /// Back to these.
+    pub(super) fn restore(&mut self, kept: Numbers) {
+        self.given = kept.0;
+    }
+
+    /// Farther in the direction from `since` to here, by this factor: sweeps go the same way for long. This may be too far, and
+    /// the next proof tells.
+    pub(super) fn extrapolate(&mut self, since: &Numbers, factor: f64) {
+        for (given, since) in self.given.iter_mut().flatten().zip(since.0.iter().flatten()) {
+            *given += factor * (*given - since);
+        }
     }
 
     /// A sweep over the places, forwards and back.
@@ -116,14 +139,10 @@ impl<'a> Shares<'a> {
     /// in the sweep the other way, and nothing has changed since.)
     fn visit(&mut self, s: usize, before: Range<usize>, after: Range<usize>) {
         let m = self.windows.places();
-        let work = self.windows.range(s).len() * self.windows.size();
-        let rests: Vec<Vec<f64>> = if work < PARALLEL {
-            before.clone().map(|t| self.rests(s, t)).collect()
-        } else {
-            before.clone().into_par_iter().map(|t| self.rests(s, t)).collect()
-        };
-        for (t, rests) in before.zip(&rests) {
-            self.given_mut(s, t).iter_mut().zip(rests).for_each(|(given, rest)| *given += rest);
+        let rests = self.rests(s, before.clone());
+        for (number, t) in before.enumerate() {
+            let given = self.given_mut(s, t).iter_mut();
+            given.zip(&rests).for_each(|(given, rests)| *given += rests[number]);
         }
         let part = 1.0 / s.max(m - 1 - s).max(1) as f64;
         let weights = self.weights(s, 0);
@@ -132,41 +151,71 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// The largest r_st of every pair of places, as (s, t, r_st).
-    fn largest_rests(&self) -> Vec<(usize, usize, f64)> {
+    /// The largest r_st of all pairs of places s < t, for every s.
+    fn largest_rests(&self) -> Vec<Vec<f64>> {
         let m = self.windows.places();
-        let pairs: Vec<(usize, usize)> = (0..m).flat_map(|s| (s + 1..m).map(move |t| (s, t))).collect();
-        pairs.into_par_iter().map(|(s, t)| (s, t, largest(&self.rests(s, t)))).collect()
+        let larger = |mut a: Vec<f64>, b: &Vec<f64>| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a = a.max(*b));
+            a
+        };
+        let of_place = |s: usize| {
+            let none = vec![f64::NEG_INFINITY; m - 1 - s];
+            self.rests(s, s + 1..m).iter().fold(none, larger)
+        };
+        (0..m).map(of_place).collect()
     }
 
     /// What the numbers prove now, from the numbers alone.
     pub(super) fn proof(&self) -> Proof {
         let m = self.windows.places();
         let largest_rests = self.largest_rests();
-        let rest =
-            |first: usize| largest_rests.iter().filter(|(s, ..)| *s >= first).map(|(.., rest)| rest).sum();
+        let rest = |first: usize| largest_rests[first..].iter().flatten().sum();
         let rests: Vec<f64> = (0..m).map(rest).collect();
         let weights: Weights = (0..m).map(|s| self.weights(s, 0)).collect();
         let rounding = self.rounding(&largest_rests);
         let mut through = self.windows.through(&weights);
-        // Upwards: `rounding` covers every sum that is in these.
-        through.iter_mut().flatten().for_each(|value| *value += rests[0] + rounding);
+        // Upwards: `rounding` covers every sum that is in these. Where it is infinite, a sum may be none.
+        let up =
+            |value: f64| if rounding.is_finite() { value + (rests[0] + rounding) } else { f64::INFINITY };
+        through.iter_mut().flatten().for_each(|value| *value = up(*value));
         Proof { bound: largest(&through[0]), best: self.windows.best(&weights), through, rests, rounding }
     }
 
     /// How far rounding can move a sum of w and r. Each w is a sum of m terms, each r one of three, and at most m + m²/2 of
     /// them are added; the error of a sum is at most the number of additions one after the other, here below m² + 2m, times u
     /// times the sum of the absolute values. ε = 2u, and twice that again, pays for the rounding of this sum itself.
-    fn rounding(&self, largest_rests: &[(usize, usize, f64)]) -> f64 {
+    fn rounding(&self, largest_rests: &[Vec<f64>]) -> f64 {
         let m = self.windows.places();
-        let size = |values: &[f64]| values.iter().fold(0.0f64, |a, b| a.max(b.abs()));
+        let size = |values: &[f64]| match values.iter().all(|value| value.is_finite()) {
+            true => values.iter().fold(0.0f64, |a, b| a.max(b.abs())),
+            // Then nothing is proven; a maximum would drop a NaN.
+            false => f64::INFINITY,
+        };
         // As a part of w and as a part of r, where 0 ≤ f ≤ |r| + |d| + |d| for the largest r.
         let given =
             |s: usize| (0..m).map(|t| if t == s { 0.0 } else { 4.0 * size(self.given(s, t)) }).sum::<f64>();
         let own = |s: usize| self.windows.range(s).map(|i| self.x[(i, i)]).fold(0.0, f64::max);
-        let rests: f64 = largest_rests.iter().map(|(.., rest)| 2.0 * rest.abs()).sum();
+        let rests: f64 = largest_rests.iter().flatten().map(|rest| 2.0 * rest.abs()).sum();
         4.0 * (m * m + 2 * m) as f64 * f64::EPSILON * ((0..m).map(|s| own(s) + given(s)).sum::<f64>() + rests)
     }
+}
+
+/// The largest 2|entry| − share.
+fn largest_difference(entries: &[f64], shares: &[f64]) -> f64 {
+    const LANES: usize = 4;
+    // Not f64::max, which does more for NaN and is slower; all of these are numbers.
+    let larger = |a: f64, b: f64| if b > a { b } else { a };
+    let mut best = [f64::NEG_INFINITY; LANES];
+    let (entries, shares) = (entries.chunks_exact(LANES), shares.chunks_exact(LANES));
+    for (best, (entry, share)) in best.iter_mut().zip(entries.remainder().iter().zip(shares.remainder())) {
+        *best = 2.0 * entry.abs() - share;
+    }
+    for (entries, shares) in entries.zip(shares) {
+        for lane in 0..LANES {
+            best[lane] = larger(best[lane], 2.0 * entries[lane].abs() - shares[lane]);
+        }
+    }
+    best.into_iter().fold(f64::NEG_INFINITY, larger)
 }
 
 #[cfg(test)]
@@ -238,6 +287,18 @@ mod tests {
             }
         }
         assert!(2 * tight > count, "{tight} of {count}");
+    }
+
+    #[test]
+    fn numbers_that_are_none_prove_nothing() {
+        let x = random_gram(&mut Noise(97), 4, 9);
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let mut shares = shares(&x, 2, 3);
+            shares.given[1][2] = bad;
+            let proof = shares.proof();
+            assert_eq!(proof.bound, f64::INFINITY);
+            assert_eq!(shares.windows.trimmed(&proof.through, 1e300), Some(shares.windows.clone()));
+        }
     }
 
     #[test]

@@ -14,21 +14,25 @@ use super::branch::{self, Known};
 use super::climb::Climb;
 use super::min_sep::{RowSums, rounding};
 use super::places::{Windows, largest};
-use super::shares::{Proof, Shares};
+use super::shares::{Numbers, Proof, Shares};
 use crate::linalg::dense::Matrix;
 
 /// Pairs of steps that all sweeps together may compare: this many, and a quarter of the additions of the chains of row sums.
 const SWEEPING: usize = 3 << 26;
 /// Additions for branch and bound.
-const BRANCHING: usize = 1 << 26;
-/// Most numbers that `shares` keeps: 128 MiB.
-const MEMORY: usize = 1 << 24;
-/// Most sweeps for one length.
-const SWEEPS: usize = 400;
-/// Sweeps between two looks at the bound.
-const BETWEEN: usize = 2;
-/// Sweeps end where they close less than this share of the gap from one look to the next.
+const BRANCHING: usize = 1 << 28;
+/// Most numbers that `shares` keeps, 64 MiB; there are three sets of them.
+const MEMORY: usize = 1 << 23;
+/// Most looks at the bound for one length.
+const LOOKS: usize = 150;
+/// Sweeps from one look to the next.
+const BETWEEN: usize = 3;
+/// A look counts as stalled where less than this share of the gap was closed since the last …
 const STALLED: f64 = 1e-2;
+/// … and sweeps end after so many of them in a row.
+const PATIENCE: usize = 3;
+/// How far the first extrapolation goes; how much farther after one that helped, and how much less far after one that did not.
+const EXTRAPOLATION: [f64; 3] = [2.0, 1.3, 0.5];
 /// Rounds uphill from the pattern that a proof points at.
 const ROUNDS: usize = 4;
 
@@ -102,27 +106,30 @@ impl State<'_> {
     fn swept<'x>(&mut self, mut shares: Shares<'x>) -> Option<(Shares<'x>, Proof)> {
         // Something is left for the other lengths.
         let reserve = self.sweeping / 8;
-        let mut gap = f64::INFINITY;
-        for look in 1..=SWEEPS / BETWEEN {
+        let (mut pace, mut least, mut stalled) = (Pace::new(), f64::INFINITY, 0);
+        for look in 1..=LOOKS {
             // With one for the proof.
             let cost = Shares::cost(&shares.windows).saturating_mul(BETWEEN + 1);
-            if cost > self.sweeping - reserve {
+            if cost > self.sweeping - reserve || stalled == PATIENCE {
                 break;
             }
             self.sweeping -= cost;
-            (0..BETWEEN).for_each(|_| shares.sweep());
+            shares.sweep();
             let proof = shares.proof();
             if look.is_power_of_two() {
                 self.climb_from(&proof.best);
             }
             let enough = self.known.enough();
             shares.windows = shares.windows.trimmed(&proof.through, enough)?;
-            let closed = gap - (proof.bound - enough);
-            if closed < STALLED * gap {
-                break;
-            }
-            gap = proof.bound - enough;
+            pace.look(&mut shares, proof.bound <= least);
+            let closed = least - proof.bound;
+            stalled = if closed < STALLED * (least - enough) { stalled + 1 } else { 0 };
+            least = least.min(proof.bound);
+            (1..BETWEEN).for_each(|_| shares.sweep());
+            pace.extrapolate(&mut shares);
         }
+        // The last extrapolation was not looked at.
+        pace.look(&mut shares, false);
         let proof = shares.proof();
         Some((shares, proof))
     }
@@ -135,5 +142,42 @@ impl State<'_> {
         if climb.value > self.known.lower * (1.0 - 1e-3) && climb.pattern != self.known.worst {
             self.known.solve(self.x, &climb.pattern);
         }
+    }
+}
+
+/// Extrapolation of the shares, with a way back from where it was too far.
+struct Pace {
+    factor: f64,
+    /// Where the last extrapolation began, and whether it has been looked at since.
+    before: Option<(Numbers, bool)>,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Pace { factor: EXTRAPOLATION[0], before: None }
+    }
+
+    /// Back to before the last extrapolation if that did not help.
+    fn look(&mut self, shares: &mut Shares<'_>, helped: bool) {
+        let [_, farther, less] = EXTRAPOLATION;
+        if let Some((before, seen)) = &mut self.before
+            && !std::mem::replace(seen, true)
+        {
+            if helped {
+                self.factor *= farther;
+            } else {
+                self.factor *= less;
+                shares.restore(before.clone());
+            }
+        }
+    }
+
+    fn extrapolate(&mut self, shares: &mut Shares<'_>) {
+        let here = shares.kept();
+        if let Some((before, _)) = &self.before {
+            shares.extrapolate(before, self.factor);
+        }
+        // Numbers that were not extrapolated yet are no reason to go back.
+        self.before = Some((here, self.before.is_none()));
     }
 }
