@@ -21,7 +21,7 @@ use crate::linalg::dense::Matrix;
 const SWEEPING: usize = 3 << 26;
 /// Additions for branch and bound.
 const BRANCHING: usize = 1 << 28;
-/// Most numbers that `shares` keeps, 64 MiB; there are three sets of them.
+/// Most numbers in one set, of weights or of shares: 64 MiB. A few sets are kept at a time.
 const MEMORY: usize = 1 << 23;
 /// Most looks at the bound for one length.
 const LOOKS: usize = 150;
@@ -70,15 +70,18 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    /// What patterns of this length reach at most, of those that `known` does not cover, and what proves it.
+    /// What patterns of this length reach at most, of those that `known` does not cover, and what proves it. Infinite where they
+    /// are too many to look at.
     fn of_length(&mut self, places: usize) -> (f64, Method) {
         const NONE: (f64, Method) = (0.0, Method::BranchAndBound);
         let (n, b, k) = (self.x.nrows(), self.rows.b, self.rows.k);
         let windows =
             if places == k { Windows::new(n, b, places) } else { Windows::of_maximal(n, b, places) };
-        let Some((windows, plain)) = windows.and_then(|windows| self.without_light_steps(windows)) else {
-            return NONE;
-        };
+        let Some(windows) = windows else { return NONE };
+        if windows.size() > MEMORY {
+            return (f64::INFINITY, Method::ChainOfRowSums);
+        }
+        let Some((windows, plain)) = self.without_light_steps(windows) else { return NONE };
         if Shares::cost(&windows) > self.sweeping || Shares::memory(&windows) > MEMORY {
             return (plain, Method::ChainOfRowSums);
         }
