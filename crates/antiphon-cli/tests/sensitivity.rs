@@ -35,8 +35,15 @@ fn a_loader_that_drifts_is_shown_with_its_pattern() {
     assert!(pattern.windows(2).any(|pair| pair[1] - pair[0] > 100), "{pattern:?}");
     let said = text(here, line);
     let begins = format!("  worst pattern steps {}, {}, ", pattern[0], pattern[1]);
-    let ends = format!(", …, {}: 20 participations (reaches the lower bound)\n", pattern[19]);
+    let ends = format!(", …, {}: 20 participations (reaches it)\n", pattern[19]);
     assert!(said.contains(&begins) && said.contains(&ends), "{said}");
+    assert_eq!(found["kind"], "exact", "{found}");
+    // At a distance of 50 there are too many patterns to settle, so there is a bracket and the pattern of its lower end.
+    let line = "sensitivity m --steps 2000 --min-separation 50 --max-participations 20";
+    let found = json(here, &format!("{line} --json"), 0);
+    assert!(found["kind"] == "upper" && found["upper"].as_f64() < Some(1.61), "{found}");
+    let ends = format!(", …, {}: 20 participations (reaches the lower bound)\n", steps(&found)[19]);
+    assert!(text(here, line).contains(&ends));
 }
 
 #[test]

@@ -59,6 +59,9 @@ fn the_optimum_of_twenty_epochs_is_not_private_for_a_loader_that_drifts() {
     assert!((reached - 1.189).abs() < 5e-4, "{reached}");
     let found = worst_case_of_encoder(&c, &Schema::min_separation(2000, 100, 20).unwrap()).unwrap();
     assert!(found.sensitivity.lower >= reached * (1.0 - 1e-8), "{found:?}");
+    // Chains of row sums alone say 1.2113 from above.
+    assert_eq!(found.sensitivity.kind(), Kind::Exact, "{found:?}");
+    assert!((found.sensitivity.upper - 1.19211).abs() < 5e-6, "{found:?}");
 }
 
 #[test]
@@ -72,6 +75,7 @@ fn the_bracket_nearly_closes_where_patterns_have_room() {
             found.lower <= found.upper && found.upper < found.lower * (1.0 + width),
             "{b} {k}: {found:?}"
         );
+        assert_eq!(found.kind(), Kind::Exact, "{b} {k}: {found:?}");
     }
 }
 

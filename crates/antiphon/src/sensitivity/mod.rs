@@ -22,12 +22,15 @@
 //! | `brute` | the paper's brute force over signs |
 //! | `min_sep` | minimum separation, where the patterns cannot be listed |
 //! | `chains` | the dynamic programme that it uses |
+//! | `tighten` | a tighter upper bound where they leave a gap: windows of steps by place (`places`), shares of pairs (`shares`), |
+//! | | branch and bound (`branch`) |
 //! | `search` | a search for bad patterns under minimum separation |
 //! | `progressions` | where it begins: arithmetic progressions |
 //! | `climb` | how it goes on: from a pattern to a worse one |
 //! | `reshuffled` | reshuffled epochs, where the patterns cannot be listed either; `shares` bounds from above, `search` finds bad patterns |
 
 pub mod bounds;
+mod branch;
 pub mod brute;
 mod chains;
 mod climb;
@@ -36,12 +39,15 @@ mod interior;
 mod largest;
 mod min_sep;
 mod mixing;
+mod places;
 mod progressions;
 mod reshuffled;
 mod search;
+mod shares;
 mod source;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tighten;
 
 pub use exact::{PatternBounds, pattern_squared};
 pub use largest::{Largest, Listed, largest_of_encoder, largest_of_entries};
@@ -88,6 +94,10 @@ pub enum Method {
     EpochPairs,
     /// The semidefinite programme over the elliptope for every pattern of reshuffled epochs, where there are few: exact.
     EveryPattern,
+    /// Shares of pairs by place under minimum separation: an upper bound.
+    SharesByPlace,
+    /// Branch and bound over the patterns of minimum separation: exact where it came to its end, otherwise an upper bound.
+    BranchAndBound,
 }
 
 impl Method {
@@ -106,6 +116,8 @@ impl Method {
             Method::EpochMaxima => "largest diagonal entries of the epochs (gram matrix zero between epochs)",
             Method::EveryPattern => "semidefinite programme over the elliptope, pattern by pattern",
             Method::EpochPairs => "shares of pairs of epochs, and the elliptope over epochs",
+            Method::SharesByPlace => "shares of pairs by place",
+            Method::BranchAndBound => "branch and bound over patterns",
         }
     }
 }
