@@ -32,7 +32,7 @@ from ._antiphon import (
     sensitivity,
     verify,
 )
-from ._design import Candidate, Comparison, Plan, compare, make, optimize, plan
+from ._design import Candidate, Comparison, Plan, compare, from_encoder, make, optimize, plan
 
 __all__ = [
     "Audit",
@@ -54,6 +54,7 @@ __all__ = [
     "compare",
     "delta",
     "epsilon",
+    "from_encoder",
     "make",
     "noise_multiplier",
     "optimize",

@@ -26,6 +26,7 @@ __all__ = [
     "compare",
     "delta",
     "epsilon",
+    "from_encoder",
     "make",
     "names",
     "noise_multiplier",
@@ -89,9 +90,9 @@ class Mechanism:
     @property
     def loss(self) -> float: ...
     @property
-    def lower_bound(self) -> float: ...
+    def lower_bound(self) -> float | None: ...
     @property
-    def gap(self) -> float: ...
+    def gap(self) -> float | None: ...
     @property
     def rmse(self) -> float: ...
     @property
@@ -307,6 +308,14 @@ def optimize(
     max_iterations: int,
     implicit: bool,
     progress: Callable[[str], Any] | None,
+) -> Mechanism: ...
+def from_encoder(
+    encoder: Mechanism | npt.ArrayLike,
+    schema: Schema,
+    workload: Workload,
+    stamps: int | None,
+    gap: float,
+    progress: Callable[[str], object] | None,
 ) -> Mechanism: ...
 def make(
     name: str,

@@ -65,7 +65,8 @@ def make(
     """A mechanism by its name, with a proof of how far from the optimum it is.
 
     name    "identity" (independent noise), "tree-online" (log n rows of memory), "tree-optimal", "fft",
-            "fft-optimal", "single-epoch" (the optimum for one epoch, used for several) or "optimal"
+            "fft-optimal", "single-epoch" (the optimum for one epoch, used for several), "per-epoch" (the best whose noise
+            is independent between epochs: for `Schema.reshuffled`) or "optimal"
     stamps  cuts the run into so many equal parts and restarts the mechanism in each
 
     The other arguments are those of `optimize`.
@@ -77,6 +78,35 @@ def make(
     with shown(f"making {name}", progress) as tell:
         training = _workload(schema, momentum, learning_rates, cooldown, workload)
         return _antiphon.make(name, schema, training, stamps, gap, tell)
+
+
+def from_encoder(
+    encoder: Mechanism | npt.ArrayLike,
+    schema: Schema,
+    *,
+    stamps: int | None = None,
+    momentum: float = 0.0,
+    learning_rates: Sequence[float] | None = None,
+    cooldown: tuple[float, float] | None = None,
+    workload: npt.ArrayLike | None = None,
+    gap: float = 1e-3,
+    progress: Progress = None,
+) -> Mechanism:
+    """A mechanism from an encoder that somebody has, whatever it was made for, with its optimal decoder.
+
+    encoder  the matrix C, one column per step, or a mechanism
+    stamps   how often it is repeated; None: as often as it fits into the steps of the schema
+
+    The other arguments are those of `optimize`.
+
+    >>> import antiphon
+    >>> one = antiphon.optimize(antiphon.Schema.single(8))
+    >>> antiphon.from_encoder(one, antiphon.Schema.epochs(2, 8)).steps
+    16
+    """
+    with shown("evaluating the encoder", progress) as tell:
+        training = _workload(schema, momentum, learning_rates, cooldown, workload)
+        return _antiphon.from_encoder(encoder, schema, training, stamps, gap, tell)
 
 
 @dataclass(frozen=True)

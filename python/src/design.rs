@@ -103,7 +103,7 @@ pub fn make(
 
 /// An encoder that somebody has, evaluated for a run and repeated as often as it fits, or as often as is said.
 #[pyfunction]
-pub fn make_from(
+pub fn from_encoder(
     py: Python<'_>,
     encoder: &Bound<'_, PyAny>,
     schema: Schema,

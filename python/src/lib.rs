@@ -41,7 +41,7 @@ mod _antiphon {
     #[pymodule_export]
     use crate::clip::Clip;
     #[pymodule_export]
-    use crate::design::{Workload, compare, make, names, optimize};
+    use crate::design::{Workload, compare, from_encoder, make, names, optimize};
     #[pymodule_export]
     use crate::errors::{PrivacyError, VerificationError};
     #[pymodule_export]
