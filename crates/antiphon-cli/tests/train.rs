@@ -2,6 +2,9 @@
 
 mod common;
 
+use antiphon::mechanism::family::Run;
+use antiphon::schema::Schema;
+use antiphon::workload::Workload;
 use common::{antiphon, folder, json, message};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -168,27 +171,32 @@ fn kills_lose_nothing(epochs: usize, least: usize) {
     let folder = folder();
     let here = folder.path();
     let all: Vec<u64> = (1..=epochs as u64).collect();
-    for (i, (mechanism, seed)) in
-        [("optimal", " --seed 4"), ("dp-sgd", " --seed 4"), ("identity", "")].into_iter().enumerate()
-    {
-        let line = format!("train --epochs {epochs} --batch-size 100 --mechanism {mechanism}{seed}");
-        let whole = format!("{mechanism}-whole");
+    let runs = [
+        ("optimal", "--mechanism optimal --seed 4"),
+        ("dp-sgd", "--mechanism dp-sgd --seed 4"),
+        ("identity", "--mechanism identity"),
+        ("reshuffled", "--sampling reshuffled --seed 4"),
+        ("min-separation", "--sampling min-separation --seed 4"),
+    ];
+    for (i, (name, flags)) in runs.into_iter().enumerate() {
+        let line = format!("train --epochs {epochs} --batch-size 100 {flags}");
+        let whole = format!("{name}-whole");
         antiphon(here, &format!("{line} --checkpoints {whole} --participation-log {whole}.who")).success();
         let mut kills = 0;
         for turn in 0.. {
-            let killed = format!("{mechanism}-killed-{turn}");
+            let killed = format!("{name}-killed-{turn}");
             kills += kill_until_done(here, &line, &killed, 7 + i as u64 + 10 * turn);
             let who = participants(here, &killed, 15 * epochs);
-            if !seed.is_empty() {
-                assert!(parameters(here, &killed) == parameters(here, &whole), "{mechanism}, {kills} kills");
-                assert_eq!(who, participants(here, &whole, 15 * epochs), "{mechanism}, {kills} kills");
+            if flags.contains("--seed") {
+                assert!(parameters(here, &killed) == parameters(here, &whole), "{name}, {kills} kills");
+                assert_eq!(who, participants(here, &whole, 15 * epochs), "{name}, {kills} kills");
             }
-            assert_eq!(logged(here, &killed), all, "{mechanism}, {kills} kills");
+            assert_eq!(logged(here, &killed), all, "{name}, {kills} kills");
             if kills >= least {
                 break;
             }
         }
-        println!("{mechanism}: {kills} kills");
+        println!("{name}: {kills} kills");
     }
 }
 
@@ -218,6 +226,8 @@ fn a_run_goes_on_only_as_it_was() {
     assert!(text.contains("learning_rate was 0.1 and is 0.7"), "{text}");
     let text = message(here, &format!("{line} --resume --seed 1"), 2);
     assert!(text.contains("seed was null and is 1"), "{text}");
+    let text = message(here, &format!("{line} --resume --sampling reshuffled"), 2);
+    assert!(text.contains("sampling was \"fixed\" and is \"reshuffled\""), "{text}");
     // Not after the optimizer, which would refuse so many steps.
     let long = "train --epochs 400 --batch-size 10 --mechanism optimal --resume --checkpoints";
     let text = message(here, &format!("{long} nothing"), 2);
@@ -408,6 +418,9 @@ fn help_and_statement_are_plain() {
     let help =
         |line: &str| String::from_utf8(antiphon(here, line).success().get_output().stdout.clone()).unwrap();
     let short = help("train -h");
+    for line in ["  fixed   ", "  reshuffled   ", "  min-separation   ", "  poisson   ", "noise gains most"] {
+        assert!(help("train --help").contains(line), "{line}");
+    }
     assert!(!short.contains("above") && short.contains("Learning rate; gradients are summed"), "{short}");
     let text = help("train --epochs 1 --batch-size 1440 --mechanism identity --epsilon 1.23456789");
     assert!(text.contains("over 1 step: 1 epoch with"), "{text}");
@@ -422,10 +435,70 @@ fn wrong_input_is_named() {
     let here = folder.path();
     antiphon(here, "make identity --epochs 2 --steps-per-epoch 3 --output m").success();
     antiphon(here, "make identity --steps 48 --steps-per-epoch 48 --output once").success();
+    antiphon(here, "make identity --epochs 2 --steps-per-epoch 24 --output fixed").success();
+    antiphon(here, "make identity --steps 48 --min-separation 20 --max-participations 2 --output apart")
+        .success();
     // A name is a name, also where a file has it.
     std::fs::write(here.join("tree"), "no mechanism").unwrap();
     for (line, expected) in [
-        ("train --epochs 2 --mechanism once", "step 24 is refused: example"),
+        (
+            "train --epochs 2 --mechanism once --checkpoints c",
+            "--mechanism must be made for what this run does: 2 epochs of 24 steps (48 steps), same order in every epoch, \
+             got 48 steps, each example at most once",
+        ),
+        (
+            "train --epochs 2 --mechanism fixed --sampling reshuffled",
+            "--mechanism must be made for what this run does: 2 epochs of 24 steps (48 steps), a new order in every epoch",
+        ),
+        (
+            "train --epochs 2 --mechanism apart --sampling min-separation --min-separation 19",
+            "--mechanism must be made for what this run does: 48 steps, an example returns after 19 steps",
+        ),
+        (
+            "train --sampling poisson --mechanism tree",
+            "its privacy is not accounted for under Poisson sampling), got poisson",
+        ),
+        (
+            "train --sampling poisson --compare dp-sgd,identity",
+            "--sampling must be fixed, reshuffled or min-sep",
+        ),
+        (
+            "train --sampling poisson --mechanism fixed",
+            "--sampling must be fixed, reshuffled or min-separation",
+        ),
+        ("train --sampling fixed --mechanism dp-sgd", "--sampling must be poisson for dp-sgd"),
+        (
+            "train --sampling reshuffled --compare tree,dp-sgd",
+            "dp-sgd, whose privacy is accounted for Poisson",
+        ),
+        ("train --sampling min-separation --mechanism dp-sgd", "got min-separation"),
+        (
+            "train --sampling poisson --mechanism dp-sgd-shuffled",
+            "--sampling must be fixed for dp-sgd-shuffled",
+        ),
+        (
+            "train --sampling reshuffled --mechanism optimal",
+            "--mechanism must be left out, or another one, for --sampling reshuffled (the optimum is known for fixed order \
+             and listed patterns only; without --mechanism single-epoch is used), got optimal",
+        ),
+        ("train --sampling min-separation --mechanism optimal", "for --sampling min-separation (the optimum"),
+        (
+            "train --min-separation 3",
+            "--min-separation must be left out without --sampling min-separation, got 3",
+        ),
+        ("train --sampling fixed --max-participations 3", "--max-participations must be left out without"),
+        (
+            "train --sampling min-separation --min-separation 25",
+            "--min-separation must be in 1..=24, the steps",
+        ),
+        (
+            "train --sampling min-separation --min-separation 0",
+            "--min-separation must be in 1..=24, the steps",
+        ),
+        (
+            "train --sampling min-separation --max-participations 19",
+            "--max-participations must be in 20..=40: every example takes part once in every epoch, got 19",
+        ),
         ("train --dataset imagenet", "imagenet"),
         ("train --mechanism laplace", "--mechanism must be optimal, tree-online,"),
         ("train --epsilon -1", "--epsilon must be"),
@@ -450,6 +523,89 @@ fn wrong_input_is_named() {
         let text = message(here, line, 2);
         assert!(text.contains(expected), "{line}: {text}");
     }
+    assert!(!here.join("c").exists(), "a run that cannot begin has no folder");
+    // A mechanism protects also what is stricter than what it was made for.
+    antiphon(here, "train --epochs 2 --mechanism apart").success();
+    antiphon(here, "train --epochs 2 --mechanism apart --sampling min-separation --min-separation 21")
+        .success();
+}
+
+/// The units of every step of a log, in the order of their numbers.
+fn batches(here: &Path, log: &str) -> Vec<Vec<u64>> {
+    let text = std::fs::read_to_string(here.join(log)).unwrap();
+    let units = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let mut units: Vec<u64> = serde_json::from_value(line["units"].clone()).unwrap();
+        units.sort_unstable();
+        units
+    };
+    text.lines().map(units).collect()
+}
+
+/// A mechanism file for a schema.
+fn made_for(schema: antiphon::Result<Schema>, path: &Path) {
+    let (schema, workload) = (schema.unwrap(), Workload::prefix_sum(45));
+    let run = Run { stamps: 3, ..Run::new(&schema, &workload, &|_| true) };
+    let mechanism = antiphon::make::make(antiphon::families::SINGLE_EPOCH, &run).unwrap();
+    antiphon::file::write(path, &mechanism, false).unwrap();
+}
+
+/// Every sampling is what it is called: the statement says so, the log agrees, and stricter schemas are violated.
+#[test]
+fn every_sampling_trains_and_is_clean_under_audit() {
+    let folder = folder();
+    let here = folder.path();
+    made_for(Schema::epochs(3, 15), &here.join("fixed"));
+    made_for(Schema::reshuffled(3, 15), &here.join("reshuffled"));
+    made_for(Schema::min_separation(45, 7, 3), &here.join("min-separation"));
+    let trained = |flags: &str, log: &str| {
+        let line = format!("{SHORT} {flags} --epsilon 2 --seed 5 --participation-log {log}.who --json");
+        let value = json(here, &line, 0);
+        assert_eq!(value["runs"].as_array().unwrap().len(), 1, "no demonstration: {value}");
+        let epsilon = value["runs"][0]["epsilon"].as_f64().unwrap();
+        assert!((1.99..=2.0).contains(&epsilon) && value["runs"][0]["valid"] == true, "{value}");
+        value
+    };
+    let audited = |log: &str, mechanism: &str, run: &serde_json::Value, code: i32| {
+        let z = &run["runs"][0]["noise_multiplier"];
+        let line = format!(
+            "audit {log}.who --mechanism {mechanism} --noise-multiplier {z} --delta 1e-4 --units 1440 --json"
+        );
+        json(here, &line, code)
+    };
+    for (name, flags, mechanism, words) in [
+        ("fixed", "--sampling fixed --mechanism optimal", "optimal", "the same batches in the same order"),
+        ("reshuffled", "--sampling reshuffled", "single-epoch, 3 stamps", "a new order in every epoch"),
+        ("min-separation", "--sampling min-separation", "single-epoch", "after 7 steps at the earliest"),
+    ] {
+        let run = trained(flags, name);
+        assert_eq!(run["runs"][0]["sampling"], name);
+        assert!(run["runs"][0]["mechanism"].as_str().unwrap().starts_with(mechanism), "{run}");
+        assert!(run["statement"].as_str().unwrap().contains(words), "{run}");
+        assert_eq!(run["runs"][0]["settings"]["learning_rate"], 0.03, "that of correlated noise");
+        let found = audited(name, name, &run, 0);
+        assert!(found["ok"] == true && found["violation_count"] == 0 && found["steps"] == 45, "{found}");
+        assert!(found["epsilon_realised"].as_f64().unwrap() <= 2.0 + 1e-6, "{found}");
+        let steps = batches(here, &format!("{name}.who"));
+        assert_eq!(steps[..15] == steps[15..30], name == "fixed");
+        if name != "fixed" {
+            assert!(audited(name, "fixed", &run, 1)["violation_count"].as_u64().unwrap() > 100);
+        }
+    }
+    let run = trained("--sampling poisson", "poisson");
+    assert_eq!(
+        (&run["runs"][0]["sampling"], &run["runs"][0]["mechanism"]),
+        (&"poisson".into(), &"dp-sgd".into())
+    );
+    assert!(run["statement"].as_str().unwrap().contains("Poisson sampling"), "{run}");
+    let line = "audit poisson.who --sampling-rate 0.06944444444444445 --compositions 45 --units 1440 --noise-multiplier 1 \
+                --delta 1e-4 --json";
+    assert_eq!(json(here, line, 0)["ok"], true);
+    // What nobody asked for is as it was.
+    let plain = json(here, &format!("{SHORT} --compare tree,dp-sgd,dp-sgd-shuffled --json"), 0);
+    let samplings: Vec<&str> =
+        plain["runs"].as_array().unwrap().iter().map(|run| run["sampling"].as_str().unwrap()).collect();
+    assert_eq!(samplings, ["fixed", "poisson", "fixed"]);
 }
 
 /// The log of a run is what `audit` reads, and a run that followed its schema has the ε that it stated.

@@ -2,6 +2,7 @@
 
 use crate::description::Figures;
 use crate::kind::Kind;
+use crate::settings::Settings;
 use antiphon::accounting::Adjacency;
 use antiphon::accounting::calibrate::Run as Accounted;
 use antiphon::mechanism::Mechanism;
@@ -10,6 +11,7 @@ use antiphon::noise::{Key, Stddev};
 use antiphon::optimize::Progress;
 use antiphon::run::{self, Budget, Privacy, PrivateRun, Sampled};
 use antiphon::schema::Schema;
+use antiphon::text::counted;
 use antiphon::verify::{self, Verified};
 use antiphon::workload::Workload;
 use antiphon::{Error, Result, families, make, plan};
@@ -63,9 +65,43 @@ impl Design {
         }
     }
 
-    /// Whether batches are Poisson samples; otherwise they come in a fixed order.
+    /// Whether batches are Poisson samples; otherwise the settings say in which order the examples come.
     pub fn poisson(&self) -> bool {
         matches!(self.noise, Noise::Sampled(Sampled { poisson: true, .. }))
+    }
+
+    /// Refuses settings that this noise was not made for: another number of steps, another sampling rate, or batches in which an example
+    /// may take part as the mechanism does not allow for.
+    pub fn check(&self, settings: &Settings, examples: usize) -> Result<()> {
+        let (steps_per_epoch, steps) = (settings.steps_per_epoch(examples), settings.steps(examples));
+        let refuse = |allowed: String, value: String| Err(Error::argument("mechanism", allowed, value));
+        if self.steps() != steps {
+            let epochs = counted(settings.epochs, "epoch");
+            let allowed = format!("made for {} ({epochs} of {steps_per_epoch})", counted(steps, "step"));
+            return refuse(allowed, counted(self.steps(), "step"));
+        }
+        match &self.noise {
+            Noise::Matrix(verified) => {
+                let (schema, made_for) = (settings.schema(examples)?, verified.mechanism().schema());
+                if !made_for.contains(&schema) {
+                    let allowed = format!("made for what this run does: {}", schema.describe());
+                    return refuse(allowed, made_for.describe());
+                }
+            }
+            Noise::Sampled(sampled) => {
+                let rate = settings.sampling_rate(examples);
+                if sampled.sampling_rate != rate {
+                    let allowed =
+                        format!("accounted for with a sampling rate of {rate}, as the batches have it");
+                    return refuse(allowed, sampled.sampling_rate.to_string());
+                }
+                if !settings.order.is_fixed() {
+                    let allowed = format!("a matrix mechanism where the order is {}", settings.order.name());
+                    return refuse(allowed, self.name.clone());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether ε holds for what the run does.

@@ -12,7 +12,6 @@ use antiphon::noise::{Cipher, Key};
 use antiphon::optimize::Progress;
 use antiphon::run::Privacy;
 use antiphon::run::log::Writer;
-use antiphon::schema::Schema;
 use antiphon::statement::Statement;
 use antiphon::{Error, Result};
 use std::fs::{File, OpenOptions};
@@ -94,6 +93,8 @@ pub struct Finished {
     pub privacy: Figures,
     /// How it was trained.
     pub settings: Settings,
+    /// How examples came into batches: the name of the order, or `poisson`.
+    pub sampling: &'static str,
     /// All that it is.
     pub description: Description,
     /// Of a seeded run.
@@ -141,7 +142,7 @@ pub fn design(
     observe: &dyn Fn(&Progress) -> bool,
 ) -> Result<Design> {
     let examples = task.train.len();
-    let schema = Schema::epochs(settings.epochs, settings.steps_per_epoch(examples))?;
+    let schema = settings.schema(examples)?;
     let workload = settings.workload(schema.steps())?;
     Design::new(kind, stamps, &schema, &workload, settings.sampling_rate(examples), observe)
 }
@@ -158,6 +159,9 @@ impl Job {
     ) -> Result<Finished> {
         let start = Instant::now();
         let Job { design, settings, privacy } = self;
+        // Before there is a folder: no run is left in it that cannot begin.
+        settings.check(task.train.len())?;
+        design.check(settings, task.train.len())?;
         let description = Description::new(task, design, settings, privacy)?;
         let (folder, secrets) = begin(&description, seed, place)?;
         // After the folder: a log that is there then belongs to its run, and a run that is resumed adds to it.
@@ -203,6 +207,7 @@ impl Job {
             mechanism: design.name().into(),
             privacy: description.privacy,
             settings: *settings,
+            sampling: if design.poisson() { "poisson" } else { settings.order.name() },
             seed,
             seconds: seconds(),
             state: trainer.state().clone(),

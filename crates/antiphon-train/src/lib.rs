@@ -4,8 +4,8 @@
 //! parameters and examples into the sum of clipped gradients, and [`antiphon::clip`] says what may be in that sum.
 //!
 //! A run: [`task`] is what is learnt, [`kind`] names the kinds of noise, [`design`] is the noise of one run and what it costs,
-//! [`settings`] say how, [`description`] writes all of it down. [`trainer`] is the loop over a private run, with [`batches`] for who takes part
-//! when; [`job`] a whole run with its folder and its log. [`secrets`] are its keys, [`checkpoint`] keeps it through a crash, [`summary`] sums
+//! [`settings`] say how, [`description`] writes all of it down. [`trainer`] is the loop over a private run, with [`order`] and
+//! [`batches`] for who takes part when; [`job`] a whole run with its folder and its log. [`secrets`] are its keys, [`checkpoint`] keeps it through a crash, [`summary`] sums
 //! several up.
 
 pub mod batches;
@@ -19,6 +19,7 @@ pub mod kind;
 pub mod layers;
 pub mod models;
 pub mod network;
+pub mod order;
 mod pass;
 pub mod product;
 pub mod real;

@@ -2,7 +2,9 @@
 
 use crate::data::Name;
 use crate::kind::Kind;
+use crate::order::Order;
 use antiphon::families;
+use antiphon::schema::Schema;
 use antiphon::workload::{Cooldown, Workload};
 use antiphon::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -25,6 +27,10 @@ pub struct Settings {
     pub cooldown: Option<Cooldown>,
     /// Whether the mechanism is made for momentum and cooldown, or for plain sums.
     pub in_workload: bool,
+    /// The order of the examples; of no effect on Poisson samples. Left out of files where it is fixed: ids of runs are hashes of this form,
+    /// and older than the other orders.
+    #[serde(rename = "sampling", default, skip_serializing_if = "Order::is_fixed")]
+    pub order: Order,
 }
 
 impl Settings {
@@ -41,6 +47,11 @@ impl Settings {
     /// The part of so many examples that is in a batch: q of Poisson samples.
     pub fn sampling_rate(&self, examples: usize) -> f64 {
         self.batch_size as f64 / examples as f64
+    }
+
+    /// Who may take part when, for so many examples.
+    pub fn schema(&self, examples: usize) -> Result<Schema> {
+        self.order.schema(self.epochs, self.steps_per_epoch(examples))
     }
 
     /// Refuses what makes no sense for so many examples.
@@ -60,7 +71,7 @@ impl Settings {
         if !(1e-30..=1e30).contains(&self.clip_norm) {
             return Err(Error::argument("clip_norm", "in [1e-30, 1e30]", self.clip_norm));
         }
-        Ok(())
+        self.schema(examples).map(|_| ())
     }
 
     /// η, one per step.
@@ -96,6 +107,7 @@ impl Settings {
             momentum,
             cooldown: Some(Cooldown { fraction: 0.25, end: 0.05 }),
             in_workload: false,
+            order: Order::Fixed,
         }
     }
 }

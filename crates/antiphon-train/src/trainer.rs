@@ -14,10 +14,8 @@ use crate::design::Design;
 use crate::secrets::Secrets;
 use crate::settings::Settings;
 use crate::task::{Score, Task};
-use antiphon::accounting::calibrate::Run;
 use antiphon::run::log::Line;
 use antiphon::run::{self, Budget, Privacy, PrivateRun};
-use antiphon::text::counted;
 use antiphon::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -113,29 +111,18 @@ impl<'a> Trainer<'a> {
         let examples = task.train.len();
         settings.check(examples)?;
         let (steps_per_epoch, steps) = (settings.steps_per_epoch(examples), settings.steps(examples));
-        if design.steps() != steps {
-            let epochs = counted(settings.epochs, "epoch");
-            let allowed = format!("made for {} ({epochs} of {steps_per_epoch})", counted(steps, "step"));
-            return Err(Error::argument("mechanism", allowed, counted(design.steps(), "step")));
-        }
-        let rate = settings.sampling_rate(examples);
-        if let Run::Sampled { sampling_rate, .. } = design.run()
-            && sampling_rate != rate
-        {
-            let allowed = format!("accounted for with a sampling rate of {rate}, as the batches have it");
-            return Err(Error::argument("mechanism", allowed, sampling_rate));
-        }
+        design.check(settings, examples)?;
         let parameters = task.network().initial(&secrets.start);
         let d = parameters.len();
         // The budget was spent already.
         let budget = Budget::Noise { noise_multiplier: privacy.noise_multiplier(), delta: privacy.delta() };
         let of_run =
             run::Settings { memory, ..run::Settings::new(budget, settings.clip_norm, examples, d as u64) };
-        let batches =
-            (!design.poisson()).then(|| Batches::fixed_order(examples, settings.batch_size, &secrets.order));
+        let batches = (!design.poisson())
+            .then(|| Batches::new(settings.order, examples, settings.batch_size, secrets.order));
         let run = design.start(&of_run, *privacy, secrets.noise, secrets.sampling)?;
         if let Some(batches) = &batches {
-            // A mechanism for another participation is found out now, not after an epoch.
+            // Batches that the guard would refuse are found out now, not after an epoch.
             run.rehearse(|step| batches.step(step))?;
         }
         let (velocity, running) = (vec![0.0; d], Running::default());

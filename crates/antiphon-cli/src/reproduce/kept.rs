@@ -177,6 +177,7 @@ mod tests {
             momentum: 0.0,
             cooldown: None,
             in_workload: false,
+            order: antiphon_train::order::Order::Fixed,
         };
         let record = Record {
             run: "id".into(),

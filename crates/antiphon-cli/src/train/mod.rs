@@ -1,6 +1,7 @@
 //! `antiphon train`.
 
 mod bar;
+mod sampling;
 mod show;
 mod stop;
 
@@ -15,15 +16,17 @@ use antiphon::error::{Error, Result};
 use antiphon::run::Budget;
 use antiphon::statement::large_delta;
 use antiphon::workload::Cooldown;
-use antiphon::{atomic, file};
+use antiphon::{atomic, families, file};
 use antiphon_train::checkpoint::{Folder, Outline};
 use antiphon_train::data::{self, Name};
 use antiphon_train::design::{self, Design};
 use antiphon_train::job::{EpochLog, Finished, Job, Logs, Place};
 use antiphon_train::kind::Kind;
+use antiphon_train::order::Order;
 use antiphon_train::settings::{Settings, UsualPrivacy};
 use antiphon_train::task::{Model, Task};
 use clap::{Args, ValueEnum};
+use sampling::SamplingArgs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -32,13 +35,22 @@ use std::process::ExitCode;
 /// Without arguments: a linear model on handwritten digits that are compiled in, once with the
 /// optimal mechanism and once with independent noise, at the same ε, twenty times each.
 ///
-/// The examples are shuffled once; every epoch has the same batches in the same order. Each
-/// example's gradient is clipped, and the sum of a step gets one row of the mechanism's noise.
+/// Each example's gradient is clipped, and the sum of a step gets one row of the mechanism's noise.
 /// Momentum and cooldown are applied after the noise. With --in-workload the mechanism is made for
 /// them.
 ///
+/// Which examples are in which step (--sampling):
+///   fixed                 shuffled once; every epoch has the same batches in the same order. Here
+///                         correlated noise gains most, and the optimum is known
+///   reshuffled            a new order in every epoch (shuffle=True), each example once in each
+///   min-separation        a new order in every epoch, but two participations of an example are at
+///                         least --min-separation steps apart
+///   poisson               each example in each step with the same probability: only for dp-sgd
+///
 /// Mechanisms (--mechanism, or several with --compare):
-///   optimal               the best matrix mechanism for the run
+///   optimal               the best matrix mechanism for the run, only with fixed order. Without
+///                         --mechanism: optimal; single-epoch for reshuffled (one stamp per epoch)
+///                         and min-separation, dp-sgd for poisson
 ///   tree-online           binary tree, online decoder (DP-FTRL)
 ///   tree-optimal          binary tree, optimal decoder
 ///   fft, fft-optimal      the FFT mechanism, without and with its optimal decoder
@@ -46,8 +58,9 @@ use std::process::ExitCode;
 ///   identity              independent noise, same batches, no amplification
 ///   dp-sgd                independent noise, Poisson samples, amplification by sampling
 ///   dp-sgd-shuffled       as dp-sgd, but with shuffled batches: NOT a valid guarantee
-///   FILE                  a mechanism file for as many steps, not an implicit one. It is verified
-///                         first. For a file named like one of these write ./optimal
+///   FILE                  a mechanism file for as many steps, not an implicit one, whose schema
+///                         allows what --sampling does. It is verified first. For a file named like
+///                         one of these write ./optimal
 ///
 /// Ctrl-C stops after the current step and, with --checkpoints, writes a checkpoint first; Ctrl-C
 /// again stops at once. After a kill at any moment the same command with --resume continues the run;
@@ -56,6 +69,7 @@ use std::process::ExitCode;
 /// Examples:
 ///   antiphon train
 ///   antiphon train --mechanism optimal --epsilon 2 --picture accuracy
+///   antiphon train --sampling reshuffled --epsilon 2
 ///   antiphon train --dataset fashion-mnist --compare optimal,tree-online,identity --repeats 5
 ///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl
 ///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl --resume
@@ -92,6 +106,8 @@ pub struct Train {
     /// Make the mechanism for this momentum and cooldown instead of plain sums of gradients
     #[arg(long, help_heading = "Noise")]
     in_workload: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
     /// The ε of (ε, δ)-differential privacy (default: 1 for digits, 4 for fashion-mnist, 8 for cifar10)
     #[arg(long, value_name = "E", allow_negative_numbers = true, help_heading = "Privacy")]
     epsilon: Option<f64>,
@@ -197,7 +213,7 @@ impl ModelName {
 }
 
 impl TrainingArgs {
-    /// The settings for a data set and a mechanism: the usual ones, where nothing is said.
+    /// The settings for a data set and a mechanism, in fixed order: the usual ones, where nothing is said.
     fn settings(&self, name: Name, kind: Option<Kind>, clip_norm: f64, in_workload: bool) -> Settings {
         let usual = Settings::usual(name, kind);
         Settings {
@@ -208,6 +224,7 @@ impl TrainingArgs {
             momentum: self.momentum.unwrap_or(usual.momentum),
             cooldown: (self.cooldown.fraction > 0.0).then_some(self.cooldown),
             in_workload,
+            order: Order::Fixed,
         }
     }
 }
@@ -315,14 +332,21 @@ impl Train {
     }
 
     fn mechanisms(&self) -> Vec<String> {
-        match (&self.mechanism, self.compare.is_empty(), self.dataset) {
+        match (&self.mechanism, self.sampling.mechanism(), self.dataset) {
             (Some(name), ..) => vec![name.clone()],
-            (None, false, _) => self.compare.clone(),
-            (None, true, Name::Digits) if self.checkpoints.is_none() => {
+            _ if !self.compare.is_empty() => self.compare.clone(),
+            (None, Some(name), _) => vec![name.into()],
+            (None, None, Name::Digits) if self.checkpoints.is_none() => {
                 vec!["optimal".into(), "identity".into()]
             }
-            (None, true, _) => vec!["optimal".into()],
+            (None, None, _) => vec!["optimal".into()],
         }
+    }
+
+    /// Those that were asked for, or those of the mechanism that is taken where none is named.
+    fn stamps(&self, epochs: usize) -> Option<usize> {
+        let named = self.mechanism.is_some() || !self.compare.is_empty();
+        self.stamps.or(self.sampling.stamps(epochs).filter(|_| !named))
     }
 
     /// What can be known to be wrong before any work.
@@ -351,8 +375,9 @@ impl Train {
         for path in self.output.iter().chain(&self.log).chain(&self.participation_log) {
             atomic::check(path, self.replace())?;
         }
+        self.sampling.check()?;
         for name in names {
-            kind(name)?;
+            self.sampling.check_for(kind(name)?)?;
         }
         self.check_different()?;
         if let Some(name) = &self.picture {
@@ -406,7 +431,7 @@ impl Train {
             (settings.sampling_rate(examples), settings.steps(examples), self.budget()?);
         let figures = || design::figures(kind, rate, steps, budget);
         let privacy = crate::progress::busy("accounting", figures)?;
-        let mechanism = match (kind, self.stamps) {
+        let mechanism = match (kind, self.stamps(settings.epochs)) {
             (Some(kind), Some(stamps)) => kind.with_stamps(stamps),
             (Some(kind), None) => kind.name().into(),
             (None, _) => file_name(name),
@@ -417,15 +442,27 @@ impl Train {
 
     fn settings(&self, task: &Task, name: &str) -> Result<(Option<Kind>, Settings)> {
         let kind = kind(name)?;
-        let settings = self.training.settings(self.dataset, kind, self.clip_norm, self.in_workload);
-        settings.check(task.train.len())?;
+        let examples = task.train.len();
+        let fixed = self.training.settings(self.dataset, kind, self.clip_norm, self.in_workload);
+        fixed.check(examples)?;
+        let order = self.sampling.order(fixed.epochs, fixed.steps_per_epoch(examples));
+        let settings = Settings { order, ..fixed };
+        settings.check(examples)?;
+        if kind == Some(Kind::Family(families::OPTIMAL)) && !settings.schema(examples)?.is_listed() {
+            let allowed = format!(
+                "left out, or another one, for --sampling {} (the optimum is known for fixed order and listed patterns \
+                 only; without --mechanism single-epoch is used)",
+                order.name()
+            );
+            return Err(Error::argument("--mechanism", allowed, name));
+        }
         Ok((kind, settings))
     }
 
     fn job(&self, task: &Task, name: &str, stop: &Stop) -> Result<Job> {
         let (kind, settings) = self.settings(task, name)?;
         let design = match kind {
-            Some(kind) => bar::design(kind, self.stamps, task, &settings, stop)?,
+            Some(kind) => bar::design(kind, self.stamps(settings.epochs), task, &settings, stop)?,
             None => {
                 only("a mechanism file", &[("--stamps", self.stamps)])?;
                 let mechanism = file::read(Path::new(name))?;

@@ -155,6 +155,7 @@ impl All<'_> {
 pub fn run_json(run: &Finished) -> serde_json::Value {
     serde_json::json!({
         "mechanism": run.mechanism,
+        "sampling": run.sampling,
         "accuracy": run.accuracy(),
         "epsilon": run.privacy.epsilon,
         "delta": run.privacy.delta,

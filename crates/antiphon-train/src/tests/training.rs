@@ -1,9 +1,11 @@
 //! Whole runs: the same for any number of threads, through kills, and bound to what they are.
 
+use crate::batches::Batches;
 use crate::checkpoint::{Folder, Outline};
 use crate::data::{Name, load};
 use crate::description::{Description, Figures};
 use crate::design::Design;
+use crate::order::Order;
 use crate::secrets::Secrets;
 use crate::settings::Settings;
 use crate::task::{Model, Task};
@@ -12,7 +14,6 @@ use antiphon::accounting::NoiseMultiplier;
 use antiphon::linalg::Matrix;
 use antiphon::noise::Rows;
 use antiphon::run::{Budget, Privacy};
-use antiphon::schema::Schema;
 use antiphon::workload::Cooldown;
 use sha2::{Digest, Sha256};
 
@@ -29,6 +30,14 @@ impl Run {
     }
 
     fn with(mechanism: &str, budget: Budget, in_workload: bool) -> Run {
+        Run::made(mechanism, budget, in_workload, Order::Fixed)
+    }
+
+    fn ordered(order: Order) -> Run {
+        Run::made("single-epoch", Budget::Target { epsilon: 4.0, delta: 1e-4 }, false, order)
+    }
+
+    fn made(mechanism: &str, budget: Budget, in_workload: bool, order: Order) -> Run {
         let settings = Settings {
             epochs: 3,
             batch_size: 100,
@@ -37,11 +46,12 @@ impl Run {
             momentum: 0.9,
             cooldown: Some(Cooldown { fraction: 0.25, end: 0.05 }),
             in_workload,
+            order,
         };
         let task = Task::new(load(Name::Digits, "none".as_ref()).unwrap(), Model::Linear).unwrap();
         let per_epoch = settings.steps_per_epoch(task.train.len());
         assert_eq!(per_epoch, 15); // the last batch has 40
-        let schema = Schema::epochs(3, per_epoch).unwrap();
+        let schema = settings.schema(task.train.len()).unwrap();
         let workload = settings.workload(45).unwrap();
         let rate = 100.0 / task.train.len() as f64;
         let design =
@@ -129,8 +139,9 @@ fn a_step_is_what_the_formula_says() {
     let mut trainer = run.trainer(Secrets::from_seed(5, "a run"));
     let (mut theta, mut v) = (trainer.state().parameters.clone(), vec![0.0f32; 650]);
     let rates = run.settings.rates(45).unwrap();
+    let batches = Batches::new(Order::Fixed, 1440, 100, secrets.order);
     for step in 0..45usize {
-        let examples = crate::batches::Batches::fixed_order(1440, 100, &secrets.order).step(step);
+        let examples = batches.step(step);
         let mut sum = vec![0.0; 650];
         run.task.clipped_sum(&theta, &examples, 1.0, &mut sum).unwrap();
         let mut z = vec![0.0f32; 650];
@@ -177,10 +188,11 @@ fn a_mechanism_is_made_for_what_the_loop_does() {
 #[test]
 fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
-    for mechanism in ["optimal", "tree", "dp-sgd"] {
-        let run = Run::new(mechanism, 4.0);
+    let named = ["optimal", "tree", "dp-sgd"].map(|mechanism| (mechanism, Run::new(mechanism, 4.0)));
+    let ordered = [Order::Reshuffled, SEPARATED].map(|order| (order.name(), Run::ordered(order)));
+    for (name, run) in named.into_iter().chain(ordered) {
         let whole = run.whole(9);
-        let path = folder.path().join(mechanism);
+        let path = folder.path().join(name);
         let description = run.description();
         let (mut kept, secrets) = Folder::create(&path, &description, Some(9)).unwrap();
         let mut trainer = run.trainer(secrets);
@@ -201,8 +213,81 @@ fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
         while !trainer.finished() {
             trainer.step().unwrap();
         }
-        assert_eq!(*trainer.state(), whole, "{mechanism}");
+        assert_eq!(*trainer.state(), whole, "{name}");
         assert_eq!(bits(trainer.state()), bits(&whole));
+    }
+}
+
+const SEPARATED: Order = Order::MinSeparation { min_separation: 6, max_participations: 3 };
+
+/// The order is a part of what a run is, and fixed order is written as it was before there was another.
+#[test]
+fn runs_in_another_order_are_other_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let [fixed, reshuffled, separated] =
+        [Order::Fixed, Order::Reshuffled, SEPARATED].map(|order| Run::ordered(order).description());
+    for run in [&fixed, &Run::new("dp-sgd", 4.0).description()] {
+        assert!(!serde_json::to_string(run).unwrap().contains("sampling"));
+    }
+    // Also where all else is the same.
+    let mut other = fixed.clone();
+    other.settings.order = Order::Reshuffled;
+    assert_ne!(other.id(), fixed.id());
+    let path = folder.path().join("run");
+    drop(Folder::create(&path, &fixed, Some(1)).unwrap());
+    let refused = |path: &std::path::Path, run: &Description| {
+        Folder::open(path, run, Some(1)).err().unwrap().to_string()
+    };
+    let text = refused(&path, &other);
+    assert!(text.ends_with("as this one: sampling was \"fixed\" and is \"reshuffled\""), "{text}");
+    let path = folder.path().join("separated");
+    drop(Folder::create(&path, &separated, Some(1)).unwrap());
+    assert!(refused(&path, &reshuffled).contains("and is \"reshuffled\""));
+    let mut other = separated.clone();
+    other.settings.order = Order::MinSeparation { min_separation: 5, max_participations: 3 };
+    assert!(refused(&path, &other).ends_with("min_separation was 6 and is 5"));
+    Folder::open(&path, &separated, Some(1)).unwrap();
+}
+
+/// A mechanism goes with every order that it protects, and with no other.
+#[test]
+fn a_mechanism_for_another_order_is_refused() {
+    let runs = [Order::Fixed, Order::Reshuffled, SEPARATED].map(Run::ordered);
+    let made = |design: &Run, settings: &Run| {
+        let secrets = Secrets::from_seed(1, "");
+        Trainer::new(&design.task, &design.design, &settings.settings, &design.privacy, secrets, 0)
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    };
+    for run in &runs {
+        made(run, run).unwrap();
+        made(run, &runs[0]).unwrap(); // fixed order is a special case of all
+    }
+    let text = made(&runs[0], &runs[1]).unwrap_err();
+    assert_eq!(
+        text,
+        "mechanism must be made for what this run does: 3 epochs of 15 steps (45 steps), a new order in every epoch, \
+         got 3 epochs of 15 steps (45 steps), same order in every epoch"
+    );
+    for (design, settings) in [(0, 2), (1, 2), (2, 1)] {
+        let text = made(&runs[design], &runs[settings]).unwrap_err();
+        assert!(text.starts_with("mechanism must be made for what this run does"), "{text}");
+    }
+    let text = made(&Run::new("dp-sgd", 4.0), &runs[1]).unwrap_err();
+    assert!(text.contains("must be a matrix mechanism where the order is reshuffled, got dp-sgd"), "{text}");
+}
+
+/// What is stated is what was done.
+#[test]
+fn a_statement_says_in_which_order_the_examples_came() {
+    for (order, words) in [
+        (Order::Fixed, "with the same batches in the same order"),
+        (Order::Reshuffled, "a new order in every epoch"),
+        (SEPARATED, "an example returns after 6 steps at the earliest, at most 3 participations"),
+    ] {
+        let run = Run::ordered(order);
+        let text = run.trainer(Secrets::from_seed(1, "")).run().statement().to_string();
+        assert!(text.contains(words), "{text}");
     }
 }
 
