@@ -74,9 +74,7 @@ fn mechanisms() -> Vec<Mechanism> {
 }
 
 fn encode(mechanism: &Mechanism) -> Vec<u8> {
-    let (mut bytes, tensors) = lay_out(mechanism).unwrap();
-    tensors.values().flat_map(|numbers| blocks(numbers)).for_each(|b| bytes.extend(b));
-    bytes
+    to_bytes(mechanism).unwrap()
 }
 
 /// A dense, an implicit and a structured mechanism of six steps.
