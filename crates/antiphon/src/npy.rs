@@ -33,12 +33,13 @@ pub fn read(path: &Path) -> Result<Matrix> {
 /// whatever shape they name.
 pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Matrix, String> {
     let (Header { number, fortran_order, rows, columns }, data) = header::parse(bytes).map_err(explain)?;
-    // 128 bits: two sizes of 64 bits each can overflow 64.
-    let promised = rows as u128 * columns as u128 * number.size() as u128;
-    if promised != data.len() as u128 {
+    // In 128 bits, where two sizes of 64 bits cannot overflow; all of them together can.
+    let promised = (rows as u128 * columns as u128).checked_mul(number.size() as u128);
+    if promised != Some(data.len() as u128) {
+        let promised = promised.map_or("too many".into(), |bytes| bytes.to_string());
+        let there = data.len();
         return Err(explain(format!(
-            "{rows}×{columns} numbers take {promised} bytes, but {} follow the header",
-            data.len()
+            "{rows}×{columns} numbers take {promised} bytes, but {there} follow the header"
         )));
     }
     not_empty(rows, columns)?;
@@ -177,7 +178,7 @@ mod tests {
         for (size, promised) in [
             ("(3, 3)", "3×3 numbers take 72 bytes, but 48 follow"),
             ("(1, 2)", "1×2 numbers take 16 bytes, but 48 follow"),
-            ("(18446744073709551615, 18446744073709551615)", "bytes, but 48 follow"),
+            ("(18446744073709551615, 18446744073709551615)", "take too many bytes, but 48 follow"),
             ("(4294967296, 536870912)", "take 18446744073709551616 bytes"), // 2⁶⁴, which is 0 in 64 bits
             ("(0, 18446744073709551615)", "take 0 bytes"),
             ("(18446744073709551616, 1)", "shape must be two whole numbers in brackets, got (184"),

@@ -141,7 +141,7 @@ mod tests {
                 Settings { units, ..Settings::new(Budget::Target { epsilon: 4.0, delta: 1e-5 }, 1.0, 6, 3) };
             let key = || Key::from_seed(1, Cipher::ChaCha20);
             let mut run = PrivateRun::new(mechanism.clone(), &settings, key()).unwrap();
-            let privacy = run.privacy().clone();
+            let privacy = *run.privacy();
             for (step, units) in [(0, &[0, 1][..]), (1, &[2]), (2, &[0, 1])] {
                 run.admit(step, units).unwrap();
                 run.privatize(&mut [0.5; 3]).unwrap();
@@ -159,8 +159,7 @@ mod tests {
                 let Ok(mut state) = serde_json::from_value::<State>(changed) else { continue };
                 state.seal = Seal::new(&key()).of(&state);
                 sealed += 1;
-                let mut run =
-                    PrivateRun::accounted(mechanism.clone(), &settings, privacy.clone(), key()).unwrap();
+                let mut run = PrivateRun::accounted(mechanism.clone(), &settings, privacy, key()).unwrap();
                 if run.restore(&state).is_err() {
                     continue;
                 }
