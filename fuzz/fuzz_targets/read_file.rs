@@ -1,7 +1,10 @@
-//! Reading a mechanism file must not panic and must not take more memory than the file warrants.
+//! A mechanism file: never a panic, no more memory than the file warrants, and what is read can be written.
 
 #![no_main]
 
+#[path = "../../crates/antiphon/tests/hostile/bodies.rs"]
+mod bodies;
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = antiphon::file::from_bytes(bytes);
+    let _ = bodies::mechanism(bytes);
 });

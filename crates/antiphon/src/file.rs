@@ -87,6 +87,13 @@ pub fn write(path: &Path, mechanism: &Mechanism, replace: bool) -> Result<()> {
     })
 }
 
+/// The bytes of the file that [`write`] writes.
+pub fn to_bytes(mechanism: &Mechanism) -> Result<Vec<u8>> {
+    let (mut bytes, tensors) = lay_out(mechanism)?;
+    tensors.values().flat_map(|numbers| blocks(numbers)).for_each(|block| bytes.extend(block));
+    Ok(bytes)
+}
+
 /// Reads a mechanism file and checks its form. See the [module](self) for what that means and what it does not.
 pub fn read(path: &Path) -> Result<Mechanism> {
     let failed = |source: io::Error| Error::Io { path: path.to_owned(), source };

@@ -1,9 +1,12 @@
 //! Matrices of other programs: NumPy's .npy and .npz files.
 
+mod header;
+
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
+use header::Header;
 use ndarray::{Array2, Ix2, OwnedRepr, ShapeBuilder};
-use ndarray_npy::{NpzReader, ReadNpyExt, WriteNpyExt};
+use ndarray_npy::{NpzReader, WriteNpyExt};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Cursor, Read, Write};
 use std::path::Path;
@@ -22,61 +25,57 @@ pub fn read(path: &Path) -> Result<Matrix> {
     }
     let mut bytes = Vec::new();
     BufReader::new(file).read_to_end(&mut bytes).map_err(io)?;
-    let array = if bytes.starts_with(b"PK") {
-        let mut archive = NpzReader::new(Cursor::new(&bytes)).map_err(|e| bad(e.to_string()))?;
-        let names = archive.names().map_err(|e| bad(e.to_string()))?;
-        let [name] = names.as_slice() else {
-            return Err(bad(format!(
-                "must hold exactly one array, got {}: {}",
-                names.len(),
-                names.join(", ")
-            )));
-        };
-        let wide = archive.by_name::<OwnedRepr<f64>, Ix2>(name);
-        match wide {
-            Ok(array) => array,
-            Err(first) => archive
-                .by_name::<OwnedRepr<f32>, Ix2>(name)
-                .map(|array| array.mapv(f64::from))
-                .map_err(|_| bad(explain(&first.to_string())))?,
-        }
-    } else {
-        check_length(&bytes).map_err(bad)?;
-        match Array2::<f64>::read_npy(Cursor::new(&bytes)) {
-            Ok(array) => array,
-            Err(first) => Array2::<f32>::read_npy(Cursor::new(&bytes))
-                .map(|array| array.mapv(f64::from))
-                .map_err(|_| bad(explain(&first.to_string())))?,
-        }
+    let matrix = if bytes.starts_with(b"PK") { only_array(&bytes) } else { from_bytes(&bytes) };
+    matrix.map_err(bad)
+}
+
+/// The matrix in the bytes of a .npy file, or why there is none. Never panics, and takes memory in proportion to the bytes,
+/// whatever shape they name.
+pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Matrix, String> {
+    let (Header { number, fortran_order, rows, columns }, data) = header::parse(bytes).map_err(explain)?;
+    // In 128 bits, where two sizes of 64 bits cannot overflow; all of them together can.
+    let promised = (rows as u128 * columns as u128).checked_mul(number.size() as u128);
+    if promised != Some(data.len() as u128) {
+        let promised = promised.map_or("too many".into(), |bytes| bytes.to_string());
+        let there = data.len();
+        return Err(explain(format!(
+            "{rows}×{columns} numbers take {promised} bytes, but {there} follow the header"
+        )));
+    }
+    not_empty(rows, columns)?;
+    let place = |i: usize, j: usize| if fortran_order { j * rows + i } else { i * columns + j };
+    Ok(dense::from_fn(rows, columns, |i, j| number.at(data, place(i, j))))
+}
+
+/// The only array of a .npz file.
+fn only_array(bytes: &[u8]) -> std::result::Result<Matrix, String> {
+    let mut archive = NpzReader::new(Cursor::new(bytes)).map_err(|error| error.to_string())?;
+    let names = archive.names().map_err(|error| error.to_string())?;
+    let [name] = names.as_slice() else {
+        return Err(format!("must hold exactly one array, got {}: {}", names.len(), names.join(", ")));
+    };
+    let wide = archive.by_name::<OwnedRepr<f64>, Ix2>(name);
+    let array = match wide {
+        Ok(array) => array,
+        Err(first) => archive
+            .by_name::<OwnedRepr<f32>, Ix2>(name)
+            .map(|array| array.mapv(f64::from))
+            .map_err(|_| explain(first.to_string()))?,
     };
     let (rows, columns) = array.dim();
-    if rows == 0 || columns == 0 {
-        return Err(bad(format!("must be a matrix that is not empty, got {rows}×{columns}")));
-    }
+    not_empty(rows, columns)?;
     Ok(dense::from_fn(rows, columns, |i, j| array[(i, j)]))
 }
 
-fn explain(reason: &str) -> String {
-    format!("must be a NumPy file with a two-dimensional array of float64 or float32: {reason}")
+fn not_empty(rows: usize, columns: usize) -> std::result::Result<(), String> {
+    match rows == 0 || columns == 0 {
+        true => Err(format!("must be a matrix that is not empty, got {rows}×{columns}")),
+        false => Ok(()),
+    }
 }
 
-/// Refuses a header that promises more numbers than the file has bytes for, before anything is allocated.
-fn check_length(bytes: &[u8]) -> std::result::Result<(), String> {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(1024)]);
-    let Some(shape) = text.split_once("'shape':").and_then(|(_, rest)| {
-        rest.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map(|(inside, _)| inside)
-    }) else {
-        return Err(explain("no array header"));
-    };
-    let promised = shape
-        .split(',')
-        .filter(|part| !part.trim().is_empty())
-        .try_fold(4u64, |product, part| product.checked_mul(part.trim().parse().ok()?));
-    match promised {
-        // 4 bytes times an empty shape is nothing, whatever the other side says.
-        Some(least) if least > 0 && least <= bytes.len() as u64 => Ok(()),
-        _ => Err(format!("has no array of shape ({shape}) with at least one entry: is it too short?")),
-    }
+fn explain(reason: String) -> String {
+    format!("must be a NumPy file with a two-dimensional array of float64 or float32: {reason}")
 }
 
 /// Writes a matrix as a .npy file of `f64`, in C order, through a sibling that is renamed at the end.
@@ -134,6 +133,86 @@ mod tests {
         assert!(message.contains("only if that is asked for"), "{message}");
         write(&path, &m, true).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// A file of version 1.0 with this header and so many zeros behind it.
+    fn with_header(header: &str, zeros: usize) -> Vec<u8> {
+        let length = (header.len() as u16).to_le_bytes();
+        [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &vec![0; zeros]].concat()
+    }
+
+    #[test]
+    fn orders_types_and_versions_of_numpy() {
+        // What numpy 2.4.6 writes for numpy.arange(6.0).reshape(2, 3), in both orders, as four types.
+        let numbers = [0.0f64, 1.0, 2.0, 3.0, 4.0, 5.0];
+        let fortran = [0.0f64, 3.0, 1.0, 4.0, 2.0, 5.0];
+        let expected = dense::from_fn(2, 3, |i, j| (3 * i + j) as f64);
+        type Store = fn(f64) -> Vec<u8>;
+        let stores: [(&str, Store); 4] = [
+            ("<f8", |x| x.to_le_bytes().to_vec()),
+            (">f8", |x| x.to_be_bytes().to_vec()),
+            ("<f4", |x| (x as f32).to_le_bytes().to_vec()),
+            (">f4", |x| (x as f32).to_be_bytes().to_vec()),
+        ];
+        for (descr, store) in stores {
+            for (order, numbers) in [("False", numbers), ("True", fortran)] {
+                let header = format!(
+                    "{{'descr': '{descr}', 'fortran_order': {order}, 'shape': (2, 3), }}          \n"
+                );
+                let data: Vec<u8> = numbers.into_iter().flat_map(store).collect();
+                let first = [&with_header(&header, 0)[..], &data].concat();
+                assert_eq!(from_bytes(&first).unwrap(), expected, "{descr} {order}");
+                for version in [2, 3] {
+                    let length = (header.len() as u32).to_le_bytes();
+                    let later = [b"\x93NUMPY", &[version, 0][..], &length, header.as_bytes(), &data].concat();
+                    assert_eq!(from_bytes(&later).unwrap(), expected, "{descr} {order} {version}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn headers_that_lie_are_refused_before_anything_is_allocated() {
+        let of = |entries: &str| from_bytes(&with_header(&format!("{{{entries}}}\n"), 48)).unwrap_err();
+        let shape = |shape: &str| of(&format!("'descr': '<f8', 'fortran_order': False, 'shape': {shape}"));
+        for (size, promised) in [
+            ("(3, 3)", "3×3 numbers take 72 bytes, but 48 follow"),
+            ("(1, 2)", "1×2 numbers take 16 bytes, but 48 follow"),
+            ("(18446744073709551615, 18446744073709551615)", "take too many bytes, but 48 follow"),
+            ("(4294967296, 536870912)", "take 18446744073709551616 bytes"), // 2⁶⁴, which is 0 in 64 bits
+            ("(0, 18446744073709551615)", "take 0 bytes"),
+            ("(18446744073709551616, 1)", "shape must be two whole numbers in brackets, got (184"),
+            ("(-2, -3)", "shape must be two whole numbers in brackets, got (-2, -3)"),
+            ("(+2, 3)", "shape must be two whole numbers"),
+            ("(2.0, 3)", "shape must be two whole numbers"),
+            ("(6,)", "shape must be two whole numbers"),
+            ("(1, 2, 3)", "shape must be two whole numbers"),
+            ("()", "shape must be two whole numbers"),
+            ("(2, 3", "shape must be two whole numbers"),
+        ] {
+            assert!(shape(size).contains(promised), "{size}: {}", shape(size));
+        }
+        // Of two shapes, none is believed.
+        let twice = shape("(2, 3), 'shape': (99999999999, 1)");
+        assert!(twice.ends_with("shape is there twice"), "{twice}");
+        let nested = of(&"[".repeat(60_000));
+        assert!(nested.contains("quotation marks") && nested.len() < 200, "{nested}");
+        for (entries, expected) in [
+            ("'descr': '<i8', 'fortran_order': False, 'shape': (2, 3)", "<f8, <f4, >f8 or >f4, got <i8"),
+            ("'descr': '|O', 'fortran_order': False, 'shape': (2, 3)", "got |O"),
+            ("'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (2, 3)", "quotation marks"),
+            ("'descr': '<f8', 'fortran_order': 0, 'shape': (2, 3)", "fortran_order must be True or False"),
+            ("'descr': '<f8', 'shape': (2, 3)", "fortran_order is missing"),
+            ("'descr': '<f8', 'fortran_order': False, 'shape': (2, 3), 'x': 1", "no entry named x"),
+            ("'descr': 'é8', 'fortran_order': False, 'shape': (2, 3)", "got é8"),
+        ] {
+            assert!(of(entries).contains(expected), "{entries}: {}", of(entries));
+        }
+        // A header that says it is longer than the file.
+        let long = [&b"\x93NUMPY\x02\x00\xff\xff\xff\xff"[..], b"{}"].concat();
+        assert!(from_bytes(&long).unwrap_err().ends_with("the header is cut off"));
+        assert!(from_bytes(b"\x93NUMPY\x01").unwrap_err().ends_with("the header is cut off"));
+        assert!(from_bytes(b"\x93NUMPY\x09\x00").unwrap_err().contains("1.0, 2.0 or 3.0, got 9.0"));
     }
 
     #[test]

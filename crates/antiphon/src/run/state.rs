@@ -104,3 +104,75 @@ impl Identity {
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::families::IDENTITY;
+    use crate::make::make;
+    use crate::mechanism::family::Run;
+    use crate::noise::Cipher;
+    use crate::run::{Budget, PrivateRun, Settings};
+    use crate::schema::Schema;
+    use crate::testing::{Seeded, mutate_json};
+    use crate::verify::{Verified, verify};
+    use crate::workload::Workload;
+
+    fn mechanism(schema: &Schema) -> Verified {
+        let workload = Workload::prefix_sum(schema.steps());
+        verify(make(IDENTITY, &Run::new(schema, &workload, &|_| true)).unwrap()).unwrap()
+    }
+
+    /// Whoever has the key can seal any state. What a run accepts of it makes no step panic, and no state is ahead of its run.
+    #[test]
+    fn changed_states_with_a_seal_that_fits_never_panic() {
+        let schemas = [
+            Schema::epochs(3, 2).unwrap(),
+            Schema::min_separation(6, 2, 2).unwrap(),
+            Schema::reshuffled(3, 2).unwrap(),
+            Schema::patterns(6, vec![vec![0, 2, 5], vec![1, 2, 3, 4]]).unwrap(),
+        ];
+        let seeded = &mut Seeded(1);
+        let (mut sealed, mut restored) = (0, 0);
+        for (number, schema) in schemas.iter().enumerate() {
+            let mechanism = mechanism(schema);
+            let units = [Some(6), None][number % 2];
+            let settings =
+                Settings { units, ..Settings::new(Budget::Target { epsilon: 4.0, delta: 1e-5 }, 1.0, 6, 3) };
+            let key = || Key::from_seed(1, Cipher::ChaCha20);
+            let mut run = PrivateRun::new(mechanism.clone(), &settings, key()).unwrap();
+            let privacy = *run.privacy();
+            for (step, units) in [(0, &[0, 1][..]), (1, &[2]), (2, &[0, 1])] {
+                run.admit(step, units).unwrap();
+                run.privatize(&mut [0.5; 3]).unwrap();
+            }
+            let before = serde_json::to_value(run.state()).unwrap();
+            for _ in 0..3_000 {
+                let mut changed = before.clone();
+                // What the run is must be the same: step and participation are what can differ.
+                match seeded.below(4) {
+                    0 => mutate_json(&mut changed["step"], seeded),
+                    _ => {
+                        (0..=seeded.below(3)).for_each(|_| mutate_json(&mut changed["participation"], seeded))
+                    }
+                }
+                let Ok(mut state) = serde_json::from_value::<State>(changed) else { continue };
+                state.seal = Seal::new(&key()).of(&state);
+                sealed += 1;
+                let mut run = PrivateRun::accounted(mechanism.clone(), &settings, privacy, key()).unwrap();
+                if run.restore(&state).is_err() {
+                    continue;
+                }
+                restored += 1;
+                assert!(run.step() == state.step() && run.step() <= run.steps());
+                for step in run.step()..run.steps() {
+                    for units in [&[0, 1][..], &[2], &[5, 4, 3], &[]] {
+                        let _ = run.admit(step, units);
+                    }
+                    run.privatize(&mut [0.5; 3]).unwrap();
+                }
+            }
+        }
+        assert!(sealed > 2_000 && restored > 200 && restored < sealed, "{sealed} {restored}");
+    }
+}
