@@ -141,6 +141,8 @@ class Comparison:
     workload: str
     #: No mechanism has a smaller loss; None where no bound is known.
     lower_bound: float | None
+    #: The loss of the optimum if examples came in a fixed order; None for schemas that are one.
+    fixed_order_loss: float | None
     candidates: list[Candidate]
     #: Names of what was not compared, and why.
     left_out: dict[str, str]
@@ -162,6 +164,8 @@ class Comparison:
         for row in rows:
             cells = [row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
             lines.append("  ".join(cells))
+        if self.fixed_order_loss is not None:
+            lines.append(f"In a fixed order the optimum has a loss of {self.fixed_order_loss:.4e}.")
         lines += [f"Not compared: {name}, {reason}." for name, reason in self.left_out.items()]
         return "\n".join(lines)
 
@@ -269,4 +273,4 @@ def _comparison(schema: Schema, found: dict[str, Any]) -> Comparison:
         for one, variances in zip(found["candidates"], found["variances"])
     ]
     left_out = {one["name"]: one["reason"] or "as asked" for one in found["left_out"]}
-    return Comparison(schema, found["workload"], found["lower_bound"], candidates, left_out)
+    return Comparison(schema, found["workload"], found["lower_bound"], found["fixed_order_loss"], candidates, left_out)

@@ -180,6 +180,7 @@ fn as_json(workload: &Workload, comparison: &Comparison) -> serde_json::Value {
     serde_json::json!({
         "workload": workload.0.describe(),
         "lower_bound": comparison.lower_bound,
+        "fixed_order_loss": comparison.fixed_order_loss,
         "candidates": comparison.candidates,
         "variances": variances,
         "left_out": left_out,

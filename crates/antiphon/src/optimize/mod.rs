@@ -176,6 +176,18 @@ pub fn certificate(
     gap: f64,
     observer: Observer<'_>,
 ) -> Result<(Certificate, f64)> {
+    let Mechanism { certificate, claims, .. } = without_matrix(schema, workload, gap, observer)?;
+    let proof = certificate.zip(claims.lower_bound);
+    proof.ok_or_else(|| Error::Numerical("the optimizer gave no certificate".into()))
+}
+
+/// The optimum for its figures and its certificate: implicit where that is possible.
+pub(crate) fn without_matrix(
+    schema: &Schema,
+    workload: &Workload,
+    gap: f64,
+    observer: Observer<'_>,
+) -> Result<Mechanism> {
     let n = schema.steps();
     let implicit = workload.steps() == n && resolvent::Resolvent::new(schema, workload).is_some();
     if n > MAX_DENSE_STEPS && !implicit && schema.is_listed() {
@@ -185,10 +197,7 @@ pub fn certificate(
         )));
     }
     let params = Params { gap, implicit, ..Params::default() };
-    let Mechanism { certificate, claims, .. } = optimize(schema, workload, &params, observer)?.mechanism;
-    certificate
-        .zip(claims.lower_bound)
-        .ok_or_else(|| Error::Numerical("the optimizer gave no certificate".into()))
+    Ok(optimize(schema, workload, &params, observer)?.mechanism)
 }
 
 fn check(schema: &Schema, workload: &Workload, params: &Params) -> Result<()> {
