@@ -7,7 +7,7 @@
 //! U_ee = diag(u_e),   U_ee' = ⟨g_e, g_e'⟩·u_e u_e'ᵀ,   tr(XU) ≤ sens²(X),
 //! ```
 //!
-//! so the loss of every mechanism is at least (tr(U^½VU^½)^½)² (docs/theory.md, section 11). Anything between 0 and U does as well. With D = diag(u_e), w = D^½1
+//! so the loss of every mechanism is at least (tr(U^½VU^½)^½)² (docs/theory.md, section 10). Anything between 0 and U does as well. With D = diag(u_e), w = D^½1
 //! and m = ‖w‖² = Σ u_i, F_e = D^½(I − t·wwᵀ) has F_e F_eᵀ = D − (2t − t²m)·u_e u_eᵀ, so U ⪰ F Fᵀ for F = [⊕ F_e | ⊕ u_e·G] as soon as
 //! 2t − t²m ≥ ‖g_e‖². The bound is the square of the nuclear norm of A·F.
 
