@@ -500,7 +500,7 @@ fn wrong_input_is_named() {
             "--max-participations must be in 20..=40: every example takes part once in every epoch, got 19",
         ),
         ("train --dataset imagenet", "imagenet"),
-        ("train --mechanism laplace", "--mechanism must be optimal, tree-online,"),
+        ("train --mechanism laplace", "--mechanism must be identity, tree-online,"),
         ("train --epsilon -1", "--epsilon must be"),
         ("train --delta 2", "--delta must be"),
         ("train --batch-size 0", "--batch-size must be in 1..=1440, got 0"),
