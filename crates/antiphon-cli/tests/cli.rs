@@ -73,7 +73,7 @@ fn a_mechanism_from_a_formula_goes_around_the_house() {
     let folder = folder();
     let run = "--epochs 4 --steps-per-epoch 10 --momentum 0.9";
     for (family, kind) in
-        [("tree-online", "structured"), ("fft-optimal", "structured"), ("single-epoch", "dense")]
+        [("tree-online", "structured"), ("fft-optimal", "structured"), ("single-epoch", "structured")]
     {
         let line = format!("make {family} --stamps 3 {run} --json --output {family}.safetensors");
         let made = json(folder.path(), &line, 0);
@@ -187,9 +187,13 @@ fn bad_input_is_named_with_range_and_value() {
         ("optimize --epochs 3 --steps-per-epoch 2 --output m.npy", "antiphon export"),
         ("make fft --epochs 3 --steps-per-epoch 2 --stamps 7", "--stamps must be in 1..=6, got 7"),
         ("make fft --epochs 3 --steps-per-epoch 2 --gap 2", "--gap must be in [1e-6, 1], got 2"),
+        ("make from --epochs 3 --steps-per-epoch 2", "FILE must be a mechanism file or an encoder as .npy"),
+        ("make fft x.npy --epochs 3 --steps-per-epoch 2", "FILE must be left out: fft is made from"),
+        ("make from missing.npy --epochs 3 --steps-per-epoch 2", "missing.npy"),
+        ("make optimal --stamps 2 --epochs 3 --steps-per-epoch 2", "--stamps must be 1 for optimal"),
         (
-            "make fft --steps 9 --min-separation 3 --max-participations 2",
-            "no mechanism file can be made for minimum separation",
+            "make per-epoch --stamps 2 --epochs 3 --steps-per-epoch 2",
+            "--stamps must be left out for per-epoch",
         ),
         ("make fft --epochs 3 --steps-per-epoch 2 --output m.npy", "antiphon export"),
         ("make wavelet --epochs 3 --steps-per-epoch 2", "invalid value 'wavelet'"),

@@ -65,7 +65,10 @@ fn a_plan_recommends_what_fits_and_its_command_works() {
         text(folder.path(), "plan --epochs 4 --steps-per-epoch 16 --params 1e6 --epsilon 2 --delta 1e-5");
     assert!(table.contains("noise multiplier") && table.contains("antiphon optimize --epochs 4"), "{table}");
     let table = text(folder.path(), "plan --steps 40 --min-separation 10 --params 1000");
-    assert!(table.contains("no mechanism files for minimum separation"), "{table}");
+    assert!(
+        table.contains("--min-separation 10") && table.contains("--output mechanism.safetensors"),
+        "{table}"
+    );
 }
 
 #[test]

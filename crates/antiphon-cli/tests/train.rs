@@ -479,7 +479,7 @@ fn wrong_input_is_named() {
         (
             "train --sampling reshuffled --mechanism optimal",
             "--mechanism must be left out, or another one, for --sampling reshuffled (the optimum is known for fixed order \
-             and listed patterns only; without --mechanism single-epoch is used), got optimal",
+             and listed patterns only; without --mechanism per-epoch is used), got optimal",
         ),
         ("train --sampling min-separation --mechanism optimal", "for --sampling min-separation (the optimum"),
         (
@@ -575,7 +575,7 @@ fn every_sampling_trains_and_is_clean_under_audit() {
     };
     for (name, flags, mechanism, words) in [
         ("fixed", "--sampling fixed --mechanism optimal", "optimal", "the same batches in the same order"),
-        ("reshuffled", "--sampling reshuffled", "single-epoch, 3 stamps", "a new order in every epoch"),
+        ("reshuffled", "--sampling reshuffled", "per-epoch", "a new order in every epoch"),
         ("min-separation", "--sampling min-separation", "single-epoch", "after 7 steps at the earliest"),
     ] {
         let run = trained(flags, name);

@@ -171,11 +171,7 @@ impl Design {
                 (stamps, family.design(&Run { stamps, ..run })?)
             }
         };
-        // Where patterns cannot be listed, the proof of how good a mechanism is belongs to fewer patterns, and takes minutes to make it
-        // sharp. It changes no noise: the sensitivity is found without it.
-        let gap = if schema.is_listed() { GAP } else { 1.0 };
-        let made = make::finish(designed, &Run { gap, ..run })?;
-        Design::of(kind.with_stamps(stamps), made.mechanism)
+        Design::of(kind.with_stamps(stamps), make::finish(designed, &run)?.mechanism)
     }
 
     /// The design of a mechanism, for instance from a file. It is verified: no claim is believed.

@@ -215,7 +215,10 @@ fn bound(
     };
     let patterns: Option<Schema> = match &metadata.bound_schema {
         Some(_) if former => return refuse("a file of version 1 has no entry named bound_schema"),
-        Some(text) => Some(json::<Schema>("bound_schema", text)?.validate()?),
+        Some(text) => match json::<Schema>("bound_schema", text)? {
+            order @ Schema::FixedOrder { .. } => Some(order.validate()?),
+            _ => return refuse("bound_schema must be a fixed order"),
+        },
         None => None,
     };
     match (class, &metadata.lower_bound) {

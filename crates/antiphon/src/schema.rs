@@ -219,8 +219,9 @@ impl Schema {
     /// under fewer patterns does so under more.
     pub fn listed_part(&self) -> Option<Schema> {
         match self {
+            // An example that returns every b' ≥ b steps, with so large a b' that it comes at most k times.
             Schema::MinSeparation { steps, min_separation, max_participations } => {
-                Self::fixed_order_at_most(*steps, *min_separation, *max_participations).ok()
+                Self::fixed_order(*steps, (*min_separation).max(steps.div_ceil(*max_participations))).ok()
             }
             Schema::Reshuffled { epochs, steps_per_epoch } if !self.is_listed() => {
                 Self::epochs(*epochs, *steps_per_epoch).ok()

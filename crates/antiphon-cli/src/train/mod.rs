@@ -49,12 +49,13 @@ use std::process::ExitCode;
 ///
 /// Mechanisms (--mechanism, or several with --compare):
 ///   optimal               the best matrix mechanism for the run, only with fixed order. Without
-///                         --mechanism: optimal; single-epoch for reshuffled (one stamp per epoch)
-///                         and min-separation, dp-sgd for poisson
+///                         --mechanism: optimal; per-epoch for reshuffled, single-epoch for
+///                         min-separation, dp-sgd for poisson
 ///   tree-online           binary tree, online decoder (DP-FTRL)
 ///   tree-optimal          binary tree, optimal decoder
 ///   fft, fft-optimal      the FFT mechanism, without and with its optimal decoder
 ///   single-epoch          the optimum for one pass over the data, used for all epochs
+///   per-epoch             the best whose noise is independent between epochs
 ///   identity              independent noise, same batches, no amplification
 ///   dp-sgd                independent noise, Poisson samples, amplification by sampling
 ///   dp-sgd-shuffled       as dp-sgd, but with shuffled batches: NOT a valid guarantee
@@ -92,7 +93,7 @@ pub struct Train {
     /// cover that choice
     #[arg(long, value_name = "N", help_heading = "Task")]
     held_out: Option<usize>,
-    /// optimal, tree-online, tree-optimal, fft, fft-optimal, single-epoch, identity, dp-sgd, dp-sgd-shuffled, or a
+    /// optimal, tree-online, tree-optimal, fft, fft-optimal, single-epoch, per-epoch, identity, dp-sgd, dp-sgd-shuffled, or a
     /// mechanism file; --help explains them
     #[arg(long, value_name = "NAME", conflicts_with = "compare", help_heading = "Noise")]
     mechanism: Option<String>,
@@ -343,12 +344,6 @@ impl Train {
         }
     }
 
-    /// Those that were asked for, or those of the mechanism that is taken where none is named.
-    fn stamps(&self, epochs: usize) -> Option<usize> {
-        let named = self.mechanism.is_some() || !self.compare.is_empty();
-        self.stamps.or(self.sampling.stamps(epochs).filter(|_| !named))
-    }
-
     /// What can be known to be wrong before any work.
     fn check(&self, names: &[String], repeats: usize) -> Result<()> {
         if !(1..=10_000).contains(&repeats) {
@@ -431,7 +426,7 @@ impl Train {
             (settings.sampling_rate(examples), settings.steps(examples), self.budget()?);
         let figures = || design::figures(kind, rate, steps, budget);
         let privacy = crate::progress::busy("accounting", figures)?;
-        let mechanism = match (kind, self.stamps(settings.epochs)) {
+        let mechanism = match (kind, self.stamps) {
             (Some(kind), Some(stamps)) => kind.with_stamps(stamps),
             (Some(kind), None) => kind.name().into(),
             (None, _) => file_name(name),
@@ -451,8 +446,9 @@ impl Train {
         if kind == Some(Kind::Family(families::OPTIMAL)) && !settings.schema(examples)?.is_listed() {
             let allowed = format!(
                 "left out, or another one, for --sampling {} (the optimum is known for fixed order and listed patterns \
-                 only; without --mechanism single-epoch is used)",
-                order.name()
+                 only; without --mechanism {} is used)",
+                order.name(),
+                self.sampling.mechanism().unwrap_or("optimal")
             );
             return Err(Error::argument("--mechanism", allowed, name));
         }
@@ -462,7 +458,7 @@ impl Train {
     fn job(&self, task: &Task, name: &str, stop: &Stop) -> Result<Job> {
         let (kind, settings) = self.settings(task, name)?;
         let design = match kind {
-            Some(kind) => bar::design(kind, self.stamps(settings.epochs), task, &settings, stop)?,
+            Some(kind) => bar::design(kind, self.stamps, task, &settings, stop)?,
             None => {
                 only("a mechanism file", &[("--stamps", self.stamps)])?;
                 let mechanism = file::read(Path::new(name))?;

@@ -35,15 +35,10 @@ impl SamplingArgs {
     pub fn mechanism(&self) -> Option<&'static str> {
         match self.sampling {
             None | Some(Sampling::Fixed) => None,
-            Some(Sampling::Reshuffled | Sampling::MinSeparation) => Some("single-epoch"),
+            Some(Sampling::Reshuffled) => Some("per-epoch"),
+            Some(Sampling::MinSeparation) => Some("single-epoch"),
             Some(Sampling::Poisson) => Some("dp-sgd"),
         }
-    }
-
-    /// Its stamps, where they are not the best of a few: one for each reshuffled epoch. Then no noise is shared by two epochs, and it does
-    /// not matter how close two participations come.
-    pub fn stamps(&self, epochs: usize) -> Option<usize> {
-        (self.sampling == Some(Sampling::Reshuffled)).then_some(epochs)
     }
 
     /// Refuses flags of another sampling.
