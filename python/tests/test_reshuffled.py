@@ -24,10 +24,10 @@ def test_a_mechanism_for_reshuffled_epochs():
 
 def test_the_guard_lets_every_order_pass_and_no_second_participation():
     mechanism = antiphon.make("tree-online", Schema.reshuffled(2, 3), stamps=2)
-    run = antiphon.PrivateRun(mechanism, key=antiphon.Key(seed=1), units=3, noise_multiplier=2.0, delta=1e-5, l2_clip_norm=1.0, coordinates=4)
+    run = antiphon.PrivateRun(mechanism, key=antiphon.Key.from_seed(1), units=3, noise_multiplier=2.0, delta=1e-5, clip_norm=1.0, params=4)
     for batch in ([2], [0], [1], [0]):
         run.admit(batch)
-        run.privatize(np.zeros(4))
+        run.privatize(np.zeros(4, np.float32))
     with pytest.raises(PrivacyError, match="epoch"):
         run.admit([0])
 

@@ -21,7 +21,7 @@ pub use antiphon::text::plural;
 /// Compare all mechanisms for one training run: error, distance to the best possible, cost
 ///
 /// The candidates are identity (independent noise), tree-online, tree-optimal, fft, fft-optimal,
-/// single-epoch and optimal, each with the number of stamps (repetitions) that gives it the least
+/// single-epoch and optimal, and per-epoch for --reshuffled, each with the number of stamps (repetitions) that gives it the least
 /// loss, under the same participation schema and workload.
 ///
 /// Columns:
@@ -162,10 +162,10 @@ pub fn print(schema: &Schema, workload: &Workload, comparison: &Comparison, para
     table_without(&header.map(String::from), &rows.collect::<Vec<_>>(), &[5, 8, 9, 6, 4, 1]);
     if let (Some(fixed), Some(best)) = (comparison.fixed_order_loss, comparison.candidates.first()) {
         say!(
-            "In a fixed order the optimum has a loss of {}: {:.2} times less error than {} here. Shuffle once and keep the order.",
+            "In a fixed order the optimum has a loss of {}: {} here has {:.2} times its error. Shuffle once and keep the order.",
             figure(fixed),
-            (best.loss / fixed).sqrt(),
-            best.title()
+            best.title(),
+            (best.loss / fixed).sqrt()
         );
     }
     for left in &comparison.left_out {

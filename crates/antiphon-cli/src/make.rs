@@ -19,9 +19,10 @@ use std::time::Instant;
 /// Make a mechanism other than the optimum, with a proof of how far from the optimum it is
 ///
 /// The optimum that `antiphon optimize` finds is a dense matrix: the noise of step t is computed from
-/// the random numbers of all steps up to t. The mechanisms here come from formulas, except for
-/// single-epoch. They exist for runs of any length, and their noise is cheaper to compute: it needs
-/// one row of memory (identity), a few rows (tree-online), or a fast transform before training.
+/// the random numbers of all steps up to t. Most mechanisms here come from formulas. They exist for
+/// runs of any length, and their noise is cheaper to compute: it needs one row of memory (identity),
+/// a few rows (tree-online), or a fast transform before training. single-epoch, per-epoch and from
+/// are dense matrices, one for each stamp.
 ///
 /// --stamps S cuts the run into S equal parts and restarts the mechanism in each. An example then
 /// takes part less often within one part, which lowers the sensitivity, but noise is not correlated
@@ -32,15 +33,15 @@ use std::time::Instant;
 /// times; without --stamps, as often as it fits into the run.
 ///
 /// Every file says how far from the best possible the mechanism is, at most, as far as that is known.
-/// Under --min-separation and --reshuffled the bound comes from the fixed epoch order, whose patterns
-/// are among theirs; the sensitivity is exact or an upper bound, and the output says which.
+/// Under --min-separation the bound is that of a fixed order, whose patterns are among those allowed.
+/// The sensitivity is exact or an upper bound, and the output says which.
 ///
 /// Examples:
 ///   antiphon make tree-online --stamps 20 --epochs 20 --steps-per-epoch 100
 ///   antiphon make fft-optimal --epochs 4 --steps-per-epoch 512 --output m.safetensors
 ///   antiphon make single-epoch --epochs 4 --steps-per-epoch 512
 ///   antiphon make tree-online --steps 2052 --min-separation 342 --max-participations 6
-///   antiphon make single-epoch --stamps 20 --epochs 20 --steps-per-epoch 100 --reshuffled
+///   antiphon make per-epoch --epochs 20 --steps-per-epoch 100 --reshuffled
 ///   antiphon make from C.npy --stamps 2 --epochs 20 --steps-per-epoch 100
 ///
 /// Exit status 1: the gap was not reached.

@@ -87,7 +87,7 @@ pub fn write(path: &Path, mechanism: &Mechanism, replace: bool) -> Result<()> {
     })
 }
 
-/// The bytes of the file that [`write`] writes.
+/// The bytes of the file that [`write`](fn@write) writes.
 pub fn to_bytes(mechanism: &Mechanism) -> Result<Vec<u8>> {
     let (mut bytes, tensors) = lay_out(mechanism)?;
     tensors.values().flat_map(|numbers| blocks(numbers)).for_each(|block| bytes.extend(block));
