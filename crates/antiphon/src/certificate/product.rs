@@ -34,7 +34,7 @@ pub fn factor(epochs: usize, b: usize, certificate: &Certificate) -> Result<(Mat
         let steps = e * b..(e + 1) * b;
         let m: f64 = u[steps.clone()].iter().sum();
         let w: Vec<f64> = u[steps.clone()].iter().map(|u| u.sqrt()).collect();
-        let t = shift(square(rows[e]) * scale * scale, m);
+        let t = shift(square(rows[e]) * scale * scale, m, epochs);
         for (i, step) in steps.clone().enumerate() {
             for (j, other) in steps.clone().enumerate() {
                 f[(step, other)] = w[i] * (f64::from(i == j) - t * w[i] * w[j]);
@@ -50,12 +50,12 @@ pub fn factor(epochs: usize, b: usize, certificate: &Certificate) -> Result<(Mat
     Ok((f, 32.0 * f64::EPSILON * (epochs as f64).sqrt()))
 }
 
-/// t with 2t − t²m ≥ ρ, for ρ ≤ 1 and m ≤ 1: (1 − √(1 − ρm))/m, for a ρ that is larger by the rounding errors here.
-fn shift(rho: f64, m: f64) -> f64 {
+/// t with 2t − t²m ≥ ρ, for ρ ≤ 1 and m ≤ 1: (1 − √(1 − ρm))/m, for a ρ that is larger by the rounding errors here. ρ itself is a sum of so many squares.
+fn shift(rho: f64, m: f64, terms: usize) -> f64 {
     if m <= 0.0 {
         return 0.0; // the epoch has no weight
     }
-    let rest = 1.0 - (rho * m * (1.0 + 8.0 * f64::EPSILON) + 32.0 * f64::EPSILON);
+    let rest = 1.0 - (rho * m * (1.0 + (terms + 8) as f64 * f64::EPSILON) + 32.0 * f64::EPSILON);
     (1.0 - rest.max(0.0).sqrt()) / m
 }
 

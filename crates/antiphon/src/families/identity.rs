@@ -94,6 +94,10 @@ impl Factorization for Identity {
         f64::from(i == j)
     }
 
+    fn block_start(&self, step: usize) -> usize {
+        step
+    }
+
     fn encode(&self, x: &Matrix) -> Matrix {
         x.clone()
     }

@@ -170,7 +170,8 @@ impl Factorization for Stamped {
     }
 
     fn block_start(&self, step: usize) -> usize {
-        self.part_of(step).step
+        let part = self.part_of(step);
+        part.step + part.factorization.block_start(step - part.step)
     }
 
     fn gram_error(&self) -> f64 {

@@ -1,5 +1,6 @@
 //! Where the blocks X_π come from: a gram matrix that was given, an encoder's columns, or a formula.
 
+use super::Method;
 use super::exact::PatternBounds;
 use super::{min_sep, reshuffled};
 use crate::error::{Error, Result};
@@ -52,7 +53,9 @@ impl Entries<'_> {
 
 impl<'a> Source<'a> {
     pub(super) fn entries(entries: Entries<'a>, schema: &Schema) -> Result<Self> {
-        let largest = (0..schema.steps()).map(|i| (entries.entry)(i, i)).fold(0.0, f64::max);
+        // f64::max would drop a NaN.
+        let larger = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
+        let largest = (0..schema.steps()).map(|i| (entries.entry)(i, i)).fold(0.0, larger);
         if !(largest.is_finite() && entries.error.is_finite()) {
             return Err(Error::Numerical("the diagonal of a gram matrix is not finite".into()));
         }
@@ -157,6 +160,11 @@ impl<'a> Source<'a> {
         }
         let Some(patterns) = schema.listed() else {
             let x = self.full_gram(schema.steps());
+            // Comparisons would drop a NaN, and the bound would not know of it. This one is refused by whoever takes the root.
+            if !dense::is_finite(&x) {
+                let lost = PatternBounds { lower: 0.0, upper: f64::NAN, method: Method::AbsoluteSums };
+                return (lost, Vec::new());
+            }
             let found = match schema {
                 Schema::Reshuffled { .. } => reshuffled::squared(&x, schema),
                 _ => min_sep::squared(&x, schema),
@@ -232,6 +240,32 @@ mod tests {
         // A sensitivity beyond the largest number has no finite bound, and says so.
         let c = dense::from_fn(1000, 2, |_, _| 1e308);
         assert!(crate::sensitivity::sensitivity_of_encoder(&c, &schema).is_err());
+    }
+
+    #[test]
+    fn entries_that_are_no_numbers_are_refused_under_every_schema() {
+        for schema in [Schema::min_separation(9, 2, 3), Schema::reshuffled(3, 3), Schema::epochs(3, 3)] {
+            let schema = schema.unwrap();
+            for bad in [(0, 6), (0, 0), (4, 4)] {
+                for value in [f64::NAN, f64::INFINITY] {
+                    let entry = |i: usize, j: usize| match (i.min(j), i.max(j)) {
+                        pair if pair == bad => value,
+                        (a, b) => {
+                            if a == b {
+                                1.0
+                            } else {
+                                0.1
+                            }
+                        }
+                    };
+                    let entries = Entries { entry: &entry, error: 0.0, blocks: None };
+                    assert!(
+                        crate::sensitivity::sensitivity_of_entries(entries, &schema).is_err(),
+                        "{schema:?} {bad:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

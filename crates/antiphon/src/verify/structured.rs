@@ -1,7 +1,7 @@
 //! What follows from the definition of a structured mechanism: sensitivity and error.
 
 use super::{Check, definitions};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::dense;
 use crate::mechanism::{Factorization, Structured, sensitivity_of};
 use crate::schema::Schema;
@@ -10,6 +10,8 @@ use crate::workload::Workload;
 
 /// Up to this many steps the matrices are written out.
 pub(crate) const MAX_EXPLICIT_STEPS: usize = 2_000;
+/// Most steps that are looked at: a tiny file can name any number.
+const MAX_STEPS: usize = 1 << 24;
 /// The largest ‖W·C − I‖ that passes for rounding.
 const RESIDUAL: f64 = 1e-8;
 
@@ -28,6 +30,12 @@ pub struct Derived {
 
 /// Derives the figures from the explicit matrices, or for long runs from the fast forms.
 pub fn derive(structured: &Structured, schema: &Schema, workload: &Workload) -> Result<Derived> {
+    if schema.steps() > MAX_STEPS {
+        return Err(Error::Unsupported(format!(
+            "{} steps are too many to be verified (at most {MAX_STEPS})",
+            schema.steps()
+        )));
+    }
     let found = match schema.steps() <= MAX_EXPLICIT_STEPS {
         true => from_matrices(structured, schema, workload)?,
         false => from_formulas(structured, schema, workload)?,

@@ -174,6 +174,9 @@ fn proved(certificate: &Certificate, schema: &Schema, a: &Rows) -> f64 {
         let inside = |whole: &Vec<usize>| pattern.iter().all(|step| whole.contains(step));
         assert!(allowed.iter().any(inside), "{pattern:?} is not in {schema:?}");
     }
+    if let (Schema::Reshuffled { epochs, steps_per_epoch }, false) = (schema, schema.is_listed()) {
+        return proved_by_product(certificate, *epochs, *steps_per_epoch, a);
+    }
     let m = product(a, &factor(certificate, schema));
     let largest = m.iter().flatten().fold(f64::MIN_POSITIVE, |largest: f64, x| largest.max(x.abs()));
     let scaled = dense::from_fn(m.len(), m[0].len(), |i, j| m[i][j] / largest);
@@ -181,6 +184,29 @@ fn proved(certificate: &Certificate, schema: &Schema, a: &Rows) -> f64 {
     let row = |row: &[f64]| row.iter().map(|x| (x / largest).powi(2)).sum::<f64>();
     let of_factor = |factor: &Vec<f64>| factor.chunks(factor.len().isqrt()).map(row).fold(0.0, f64::max);
     nuclear * nuclear / certificate.factors.iter().map(of_factor).sum::<f64>()
+}
+
+/// (tr (A·U·Aᵀ)^½)² for the U of docs/FORMAT.md, written out: its roots are those of eigenvalues.
+fn proved_by_product(certificate: &Certificate, epochs: usize, b: usize, a: &Rows) -> f64 {
+    let n = epochs * b;
+    let (weights, vectors) = certificate.factors.split_at(n);
+    let heaviest = (0..epochs)
+        .map(|e| weights[e * b..(e + 1) * b].iter().map(|u| u[0]).sum::<f64>())
+        .fold(0.0, f64::max);
+    let g: Vec<&[f64]> = vectors[0].chunks(epochs).collect();
+    let longest = g.iter().map(|g| dot(g, g)).fold(1.0, f64::max);
+    let u = |i: usize| if heaviest > 0.0 { weights[i][0] / heaviest } else { 0.0 };
+    let entry = |i: usize, j: usize| match (i == j, i / b == j / b) {
+        (true, _) => u(i),
+        (false, true) => 0.0,
+        (false, false) => u(i) * u(j) * dot(g[i / b], g[j / b]) / longest,
+    };
+    let transposed = square(n, |i, j| a[j][i]);
+    let m = product(&product(a, &square(n, entry)), &transposed);
+    let largest = m.iter().flatten().fold(f64::MIN_POSITIVE, |largest: f64, x| largest.max(x.abs()));
+    let scaled = dense::from_fn(n, n, |i, j| 0.5 * (m[i][j] + m[j][i]) / largest);
+    let values = dense::symmetric_eigen(&scaled).map_or(Vec::new(), |(values, _)| values);
+    values.iter().map(|value| value.max(0.0).sqrt()).sum::<f64>().powi(2) * largest
 }
 
 /// All L_π side by side.
