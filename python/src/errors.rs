@@ -105,9 +105,10 @@ fn in_python(hint: Hint) -> String {
             "double precision does not allow to certify more for this workload, pass a larger gap".into()
         }
         Hint::ListedSchema => {
-            "use Schema.epochs or Schema.fixed_order if the data keep their order, or Schema.patterns".into()
+            "use Schema.epochs or Schema.fixed_order if the data keep their order, or Schema.patterns; antiphon.make makes other mechanisms under this \
+             schema (\"per-epoch\" for Schema.reshuffled)"
+                .into()
         }
-        Hint::Evaluate => "antiphon.compare and antiphon.sensitivity work under this schema".into(),
         other => other.to_string(),
     }
 }

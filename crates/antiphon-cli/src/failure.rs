@@ -110,12 +110,9 @@ fn advice(hint: Hint) -> &'static str {
             "; double precision does not allow to certify more for this workload, try a larger --gap"
         }
         Hint::ListedSchema => {
-            ". Use fixed epoch order (--steps-per-epoch) if the data keep their order, or an explicit list (--patterns)"
-        }
-        Hint::Evaluate => {
-            ". Use --epochs or --steps with --steps-per-epoch, or --patterns. `antiphon compare` and `antiphon plan` evaluate \
-             all mechanisms under such a schema; `antiphon sensitivity FILE` with the same flags gives the sensitivity \
-             that a mechanism file for as many steps has under it"
+            ". Use fixed epoch order (--steps-per-epoch) if the data keep their order, or an explicit list (--patterns). Other \
+             mechanisms can be made under this schema: `antiphon compare` shows them, `antiphon make` makes them (per-epoch for \
+             --reshuffled)"
         }
         Hint::DataFolder => ": give --data DIR or set ANTIPHON_DATA",
     }

@@ -101,8 +101,6 @@ pub enum Hint {
     LargerGap,
     /// Another schema: fixed epoch order, or a list of patterns.
     ListedSchema,
-    /// Mechanisms can be compared and evaluated under this schema, but not made for it.
-    Evaluate,
     /// A folder for data has to be named.
     DataFolder,
 }
@@ -123,9 +121,8 @@ impl std::fmt::Display for Hint {
                 "double precision does not allow to certify more for this workload, try a larger gap"
             }
             Hint::ListedSchema => {
-                "use fixed epoch order if the data keep their order, or an explicit list of patterns"
+                "use fixed epoch order if the data keep their order, or an explicit list of patterns; other mechanisms can be made under this schema"
             }
-            Hint::Evaluate => "mechanisms can be compared under this schema, and evaluated for it",
             Hint::DataFolder => "name one, or set ANTIPHON_DATA",
         })
     }

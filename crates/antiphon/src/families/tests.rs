@@ -183,6 +183,16 @@ fn a_new_family_can_do_everything() {
 }
 
 #[test]
+fn independent_noise_has_no_limit_of_steps_under_reshuffled_epochs() {
+    let schema = Schema::reshuffled(25, 2_000).unwrap();
+    for stamps in [1, 25, 50] {
+        let factorization = Structured::formula(IDENTITY, stamps).factorization(50_000).unwrap();
+        let found = crate::mechanism::sensitivity_of(&factorization, &schema).unwrap();
+        assert!(found.lower <= 5.0 && 5.0 <= found.upper && found.upper < 5.0 + 1e-12, "{found:?}");
+    }
+}
+
+#[test]
 fn names_are_unique_and_lead_back() {
     for family in all() {
         for name in family.aliases().iter().chain([&family.name()]) {
