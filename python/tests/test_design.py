@@ -199,7 +199,9 @@ def test_other_threads_run_meanwhile():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_ctrl_c_stops_the_optimizer():
-    code = "import antiphon; print('begun', flush=True); antiphon.optimize(antiphon.Schema.epochs(40, 150), momentum=0.99, gap=1e-8)"
+    # A program that is started in the background of a script ignores Ctrl-C, and its children do too.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; import antiphon; print('begun', flush=True); antiphon.optimize(antiphon.Schema.epochs(40, 150), momentum=0.99, gap=1e-8)"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout is not None and child.stdout.readline() == "begun\n"
     time.sleep(1.0)
