@@ -253,7 +253,9 @@ fn structured(
         )
     })?;
     crate::mechanism::stamp::check(steps, entry.stamps)?;
-    let Some(expected) = family.parameters(steps, entry.stamps).filter(|all| !former || all.is_empty())
+    let length = |name: &str| tensors.length(&format!("{PARAMETER}{name}"));
+    let Some(expected) =
+        family.parameters(steps, entry.stamps, &length).filter(|all| !former || all.is_empty())
     else {
         return refuse(format!(
             "{family} is no family whose mechanisms are described by a name in this version"

@@ -41,7 +41,12 @@ impl Row for Given {
         stored::design(FROM, run, |length| leading(&noising, length))
     }
 
-    fn parameters(&self, steps: usize, stamps: usize) -> Option<Vec<(&'static str, u128)>> {
+    fn parameters(
+        &self,
+        steps: usize,
+        stamps: usize,
+        _length: &dyn Fn(&str) -> usize,
+    ) -> Option<Vec<(&'static str, u128)>> {
         stored::parameters(steps, stamps)
     }
 

@@ -11,9 +11,11 @@
 //! | `single_epoch` | the optimum for a single participation, repeated |
 //! | `given` | an encoder that somebody has, repeated |
 //! | `per_epoch` | the best that is independent between epochs |
+//! | `comb` | a filter of a few buffers, and normals of earlier epochs drawn again |
 //! | `optimal` | the optimum for the run |
 //! | `stored` | what `single_epoch`, `given` and `per_epoch` share: matrices that a file keeps |
 
+pub mod comb;
 pub mod fft;
 pub mod given;
 pub mod identity;
@@ -23,6 +25,7 @@ pub mod single_epoch;
 mod stored;
 pub mod tree;
 
+pub use comb::COMB_BLT;
 pub use fft::{FFT, FFT_OPTIMAL};
 pub use given::FROM;
 pub use identity::IDENTITY;
@@ -45,6 +48,7 @@ const TABLE: &[Family] = &[
     FROM,
     SINGLE_EPOCH,
     PER_EPOCH,
+    COMB_BLT,
     OPTIMAL,
     #[cfg(test)]
     tests::HALVES,
@@ -62,7 +66,7 @@ pub fn candidates() -> impl DoubleEndedIterator<Item = Family> {
 
 /// Those whose mechanisms a name and a number of stamps describe: nothing else is stored.
 pub fn formulas() -> impl DoubleEndedIterator<Item = Family> {
-    all().filter(|family| family.parameters(1, 1).is_some_and(|parameters| parameters.is_empty()))
+    all().filter(|family| family.parameters(1, 1, &|_| 0).is_some_and(|parameters| parameters.is_empty()))
 }
 
 /// The family of this name, of today or of a former version.

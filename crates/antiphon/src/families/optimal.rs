@@ -35,7 +35,12 @@ impl Row for Optimal {
         Ok(Designed::Mechanism(Box::new(found.mechanism)))
     }
 
-    fn parameters(&self, _steps: usize, _stamps: usize) -> Option<Vec<(&'static str, u128)>> {
+    fn parameters(
+        &self,
+        _steps: usize,
+        _stamps: usize,
+        _length: &dyn Fn(&str) -> usize,
+    ) -> Option<Vec<(&'static str, u128)>> {
         None
     }
 

@@ -79,7 +79,12 @@ impl Row for PerEpoch {
         })
     }
 
-    fn parameters(&self, steps: usize, stamps: usize) -> Option<Vec<(&'static str, u128)>> {
+    fn parameters(
+        &self,
+        steps: usize,
+        stamps: usize,
+        _length: &dyn Fn(&str) -> usize,
+    ) -> Option<Vec<(&'static str, u128)>> {
         let (shorter, longer) = (steps / stamps, steps % stamps);
         let triangle = NoisingMatrix::packed_len;
         let numbers = longer as u128 * triangle(shorter + 1) + (stamps - longer) as u128 * triangle(shorter);

@@ -30,7 +30,12 @@ impl Row for SingleEpoch {
         stored::design(SINGLE_EPOCH, run, |length| optimum(length, run.workload, run.gap, run.observer))
     }
 
-    fn parameters(&self, steps: usize, stamps: usize) -> Option<Vec<(&'static str, u128)>> {
+    fn parameters(
+        &self,
+        steps: usize,
+        stamps: usize,
+        _length: &dyn Fn(&str) -> usize,
+    ) -> Option<Vec<(&'static str, u128)>> {
         stored::parameters(steps, stamps)
     }
 

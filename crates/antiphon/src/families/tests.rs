@@ -35,7 +35,12 @@ impl Row for Halves {
         Ok(Designed::Noise(Noise::Structured(Structured::new(HALVES, run.stamps, parameters))))
     }
 
-    fn parameters(&self, _steps: usize, _stamps: usize) -> Option<Vec<(&'static str, u128)>> {
+    fn parameters(
+        &self,
+        _steps: usize,
+        _stamps: usize,
+        _length: &dyn Fn(&str) -> usize,
+    ) -> Option<Vec<(&'static str, u128)>> {
         Some(vec![("weight", 1)])
     }
 

@@ -207,6 +207,14 @@ impl<'a> Tensors<'a> {
         Ok(Tensors { data, infos })
     }
 
+    /// How many numbers a vector has; none where it is missing or no vector.
+    pub fn length(&self, name: &str) -> usize {
+        match self.infos.get(name).map(|info| &info.shape[..]) {
+            Some([length]) => *length,
+            _ => 0,
+        }
+    }
+
     /// The numbers of a vector with `length` entries, or any number of them.
     pub fn take(&mut self, name: &str, length: Option<u128>) -> Reading<Vec<f64>> {
         let Some(TensorInfo { dtype, shape, data_offsets }) = self.infos.remove(name) else {

@@ -83,7 +83,7 @@ fn with_parameters(of: &Mechanism, seeded: &mut Seeded) -> Mechanism {
     let stamps = 1 + seeded.below(steps);
     let family = [families::SINGLE_EPOCH, families::FROM][seeded.below(2)];
     let mut numbers = |length: u128| (0..length).map(|_| seeded.uniform()).collect();
-    let lengths = family.parameters(steps, stamps).unwrap().into_iter();
+    let lengths = family.parameters(steps, stamps, &|_| 0).unwrap().into_iter();
     let parameters = lengths.map(|(name, length)| (name, numbers(length))).collect();
     Mechanism { noise: Noise::Structured(Structured::new(family, stamps, parameters)), ..of.clone() }
 }

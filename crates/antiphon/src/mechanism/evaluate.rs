@@ -66,6 +66,9 @@ pub fn sensitivity_of(factorization: &dyn Factorization, schema: &Schema) -> Res
 /// As [`sensitivity_of`], with a pattern that reaches the lower end.
 pub fn worst_case_of(factorization: &dyn Factorization, schema: &Schema) -> Result<WorstCase> {
     check_steps(factorization, "the schema", schema.steps())?;
+    if let Some(found) = factorization.own_sensitivity(schema) {
+        return found;
+    }
     let entry = |i: usize, j: usize| factorization.gram(i, j);
     let block = |step: usize| factorization.block_start(step);
     let entries = Entries { entry: &entry, error: factorization.gram_error(), blocks: Some(&block) };

@@ -1,6 +1,9 @@
 //! What every mechanism has: an encoder C, a noising matrix W with W·C = I, and their costs.
 
+use crate::error::Result;
 use crate::linalg::dense::{self, Matrix};
+use crate::schema::Schema;
+use crate::sensitivity::WorstCase;
 use crate::workload::{Training, Workload};
 use serde::Serialize;
 
@@ -29,6 +32,11 @@ pub trait Factorization: Send + Sync {
     /// The first step of the block that a step is in: X is exactly zero between different blocks. One block by default.
     fn block_start(&self, _step: usize) -> usize {
         0
+    }
+
+    /// The sensitivity under a schema by a rule of its own, rounded up, where there is one: otherwise it comes from the gram matrix.
+    fn own_sensitivity(&self, _schema: &Schema) -> Option<Result<WorstCase>> {
+        None
     }
 
     /// C·x.

@@ -58,9 +58,15 @@ pub trait Row: Send + Sync {
         Ok(Designed::Noise(Noise::Structured(structured)))
     }
 
-    /// The parameters of so many steps in so many stamps: names, and how many numbers each has. `None` where the mechanisms of this
-    /// family are kept as matrices or implicitly, and not by name.
-    fn parameters(&self, _steps: usize, _stamps: usize) -> Option<Vec<(&'static str, u128)>> {
+    /// The parameters of so many steps in so many stamps: names, and how many numbers each has. Where that is for the mechanism to say,
+    /// `length` tells how many numbers of a name there are. `None` where the mechanisms of this family are kept as matrices or implicitly,
+    /// and not by name.
+    fn parameters(
+        &self,
+        _steps: usize,
+        _stamps: usize,
+        _length: &dyn Fn(&str) -> usize,
+    ) -> Option<Vec<(&'static str, u128)>> {
         Some(Vec::new())
     }
 

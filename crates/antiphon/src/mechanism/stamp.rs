@@ -9,6 +9,8 @@
 use super::factorization::{Cost, Factorization, Past, variances_by_columns};
 use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
+use crate::schema::Schema;
+use crate::sensitivity::WorstCase;
 use crate::workload::{Training, Workload};
 use std::sync::Arc;
 
@@ -176,6 +178,13 @@ impl Factorization for Stamped {
 
     fn gram_error(&self) -> f64 {
         self.parts().map(|part| part.gram_error()).fold(0.0, f64::max)
+    }
+
+    fn own_sensitivity(&self, schema: &Schema) -> Option<Result<WorstCase>> {
+        match self.parts.as_slice() {
+            [part] => part.factorization.own_sensitivity(schema),
+            _ => None,
+        }
     }
 
     fn encode(&self, x: &Matrix) -> Matrix {

@@ -35,7 +35,8 @@ impl Structured {
     pub fn check(&self, steps: usize) -> Result<()> {
         stamp::check(steps, self.stamps)?;
         let name = self.family.name();
-        let expected = self.family.parameters(steps, self.stamps).ok_or_else(|| {
+        let length = |name: &str| self.parameters.get(name).len();
+        let expected = self.family.parameters(steps, self.stamps, &length).ok_or_else(|| {
             Error::Unsupported(format!("{name} is no family whose mechanisms are described by a name"))
         })?;
         for (parameter, numbers) in self.parameters.iter() {

@@ -1,0 +1,115 @@
+//! Combs: noise from a few buffers and the normals of the same residue, for fixed epoch order.
+//!
+//! | file | room |
+//! |---|---|
+//! | `filter` | T, the inverse of a BLT: poles and zeros |
+//! | `shape` | the numbers of a comb and what they mean |
+//! | `definition` | C and W written out, for `verify` |
+//! | `factorization` | what a comb does to vectors |
+//! | `stream` | its noise, row after row |
+
+mod definition;
+pub mod factorization;
+pub mod filter;
+pub mod shape;
+mod stream;
+
+pub use shape::Comb;
+
+use crate::error::Result;
+use crate::mechanism::Family;
+use crate::mechanism::family::{Designed, Explicit, Needs, Row, Run, Stamp};
+use crate::mechanism::stamp::Shared;
+use crate::mechanism::stream::Kernel;
+use crate::mechanism::{Noise, Structured};
+use factorization::Coefficients;
+use shape::{name, packed_len};
+use std::sync::Arc;
+
+/// A comb whose filter is a BLT.
+pub const COMB_BLT: Family = Family::of(&CombBlt);
+
+struct CombBlt;
+
+impl Row for CombBlt {
+    fn name(&self) -> &'static str {
+        "comb-blt"
+    }
+
+    fn about(&self) -> &'static str {
+        "A few buffers and replayed normals: near the optimum in a handful of rows, for any number of steps; fixed epoch order"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::Nothing
+    }
+
+    fn suits(&self, schema: &crate::schema::Schema) -> bool {
+        schema.residues().is_some()
+    }
+
+    fn design(&self, run: &Run<'_>) -> Result<Designed> {
+        let comb = start(run);
+        Ok(Designed::Noise(Noise::Structured(Structured::new(COMB_BLT, 1, comb.to_parameters()))))
+    }
+
+    fn parameters(
+        &self,
+        _steps: usize,
+        _stamps: usize,
+        length: &dyn Fn(&str) -> usize,
+    ) -> Option<Vec<(&'static str, u128)>> {
+        Some(parameters(length))
+    }
+
+    fn factorization(&self, stamp: &Stamp<'_>) -> Result<Shared> {
+        Ok(Arc::new(Coefficients::new(Comb::from_parameters(stamp.steps, stamp.parameters)?)))
+    }
+
+    fn definition(&self, stamp: &Stamp<'_>) -> Result<Explicit> {
+        definition::explicit(&Comb::from_parameters(stamp.steps, stamp.parameters)?)
+    }
+
+    fn kernel(&self, stamp: &Stamp<'_>, stddev: f64) -> Result<Arc<dyn Kernel>> {
+        let coefficients = Coefficients::new(Comb::from_parameters(stamp.steps, stamp.parameters)?);
+        Ok(Arc::new(stream::Noise::new(coefficients, stddev)))
+    }
+}
+
+/// The parameters of a comb with so many buffers and knots; what is given of some says how long the others are.
+pub(super) fn parameters(length: &dyn Fn(&str) -> usize) -> Vec<(&'static str, u128)> {
+    let (d, knots, gains) = (length(name::POLES), length(name::MIX_KNOTS), length(name::GAIN_KNOTS));
+    let k = length(name::INPUT_GAIN).checked_div(gains).unwrap_or(0);
+    let mut all = vec![
+        (name::PERIOD, 1),
+        (name::POLES, d as u128),
+        (name::ZEROS, d as u128),
+        (name::MIX_KNOTS, knots as u128),
+        (name::MIX, knots as u128 * packed_len(k) as u128),
+        (name::GAIN_KNOTS, gains as u128),
+        (name::INPUT_GAIN, gains as u128 * k as u128),
+        (name::OUTPUT_GAIN, gains as u128 * k as u128),
+    ];
+    let residues = length(name::RESIDUE_GAIN);
+    all.extend((residues > 0).then_some((name::RESIDUE_GAIN, residues as u128)));
+    all
+}
+
+/// The filter alone: where a design begins.
+fn start(run: &Run<'_>) -> Comb {
+    let steps = run.schema.steps();
+    let period = run.schema.residues().unwrap_or(steps);
+    let k = steps.div_ceil(period);
+    let mix = (0..k).flat_map(|row| (0..=row).map(move |column| f64::from(row == column))).collect();
+    Comb {
+        steps,
+        period,
+        filter: filter::Filter::new(&[0.99, 0.7], &[0.95, 0.4]).expect("interlaced"),
+        mix_knots: vec![0],
+        mix,
+        gain_knots: vec![0],
+        input_gain: vec![1.0; k],
+        output_gain: vec![1.0; k],
+        residue_gain: Vec::new(),
+    }
+}
