@@ -1,8 +1,10 @@
 //! What a comb does to vectors, in linear time.
 
+use super::loss::System;
 use super::shape::Comb;
 use crate::linalg::dense::Matrix;
-use crate::mechanism::factorization::{Cost, Factorization, map_columns};
+use crate::mechanism::factorization::{Cost, Factorization, map_columns, variances_by_columns};
+use crate::workload::Workload;
 
 /// All coefficients of a comb, step by step.
 #[derive(Debug, Clone)]
@@ -29,6 +31,27 @@ impl Coefficients {
             output: (0..comb.steps).map(|t| comb.output_gain(t)).collect(),
             comb,
         }
+    }
+
+    /// K_r = J_rJ_rᵀ with J_r = Diag(e_r)·L_r, the covariance of what goes into the filter, for every residue: k×k matrices.
+    pub fn covariances(&self) -> Vec<f64> {
+        let (k, b) = (self.comb.epochs(), self.comb.period);
+        let mut all = vec![0.0; b * k * k];
+        let mut rows = vec![Vec::new(); k];
+        for (residue, covariance) in all.chunks_exact_mut(k * k).enumerate() {
+            let length = self.comb.epochs_of(residue);
+            for (j, row) in rows.iter_mut().enumerate().take(length) {
+                self.comb.mix_row(residue, j, row);
+                let e = self.input[j * b + residue];
+                row.iter_mut().for_each(|x| *x *= e);
+            }
+            for i in 0..length {
+                for j in 0..length {
+                    covariance[i * k + j] = rows[i].iter().zip(&rows[j]).map(|(x, y)| x * y).sum();
+                }
+            }
+        }
+        all
     }
 
     /// x ← T·x.
@@ -123,6 +146,17 @@ impl Factorization for Coefficients {
                 row.iter().enumerate().for_each(|(i, l)| y[i * self.comb.period + residue] += l * own);
             });
         })
+    }
+
+    fn variances(&self, workload: &Workload) -> Vec<f64> {
+        match workload.as_training() {
+            Some(training) => {
+                let comb = &self.comb;
+                let system = System { period: comb.period, filter: &comb.filter, training, output: &self.output };
+                system.variances(&self.covariances())
+            }
+            None => variances_by_columns(self, workload),
+        }
     }
 
     fn cost(&self) -> Cost {

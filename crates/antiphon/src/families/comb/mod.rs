@@ -6,11 +6,17 @@
 //! | `shape` | the numbers of a comb and what they mean |
 //! | `definition` | C and W written out, for `verify` |
 //! | `factorization` | what a comb does to vectors |
+//! | `blocks` | its gram matrix between steps of one residue, in linear time |
+//! | `sensitivity` | its sensitivity in fixed order |
+//! | `loss` | the variance of the noise in every iterate, and its gradient |
 //! | `stream` | its noise, row after row |
 
+mod blocks;
 mod definition;
 pub mod factorization;
 pub mod filter;
+mod loss;
+mod sensitivity;
 pub mod shape;
 mod stream;
 
@@ -113,3 +119,6 @@ fn start(run: &Run<'_>) -> Comb {
         residue_gain: Vec::new(),
     }
 }
+
+#[cfg(test)]
+pub mod tests;
