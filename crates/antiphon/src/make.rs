@@ -52,10 +52,7 @@ pub fn finish(designed: Designed, run: &Run<'_>) -> Result<Made> {
     match designed {
         Designed::Mechanism(mechanism) => Ok(Made { mechanism: *mechanism, sensitivity: None }),
         Designed::Noise(noise) => with_figures(noise, certificate(run)?, run),
-        Designed::Proven(noise, certificate) => {
-            let bound = crate::certificate::lower_bound(run.schema, run.workload, &certificate)?;
-            with_figures(noise, Some((certificate, bound.value)), run)
-        }
+        Designed::Proven(noise, certificate, bound) => with_figures(noise, Some((certificate, bound)), run),
     }
 }
 

@@ -307,7 +307,7 @@ pub fn best_stamps(
 
 fn worth(designed: &Designed, run: &Run<'_>) -> Result<Option<Evaluation>> {
     let noise = match designed {
-        Designed::Noise(noise) | Designed::Proven(noise, _) => noise,
+        Designed::Noise(noise) | Designed::Proven(noise, ..) => noise,
         Designed::Mechanism(mechanism) => &mechanism.noise,
     };
     Ok(match noise {
@@ -361,9 +361,7 @@ impl Search<'_> {
                 let bound = mechanism.claims.lower_bound;
                 (Some(mechanism), bound)
             }
-            Designed::Proven(_, certificate) => {
-                (None, Some(verify::lower_bound(schema, workload, &certificate)?.value))
-            }
+            Designed::Proven(_, _, bound) => (None, Some(bound)),
             Designed::Noise(_) => (None, None),
         };
         let candidate = match (evaluation, mechanism) {

@@ -130,8 +130,8 @@ pub struct Run<'a> {
 pub enum Designed {
     /// The noise; its figures are still to be found.
     Noise(Noise),
-    /// The noise, and a certificate for the run that the work gave.
-    Proven(Noise, Certificate),
+    /// The noise, a certificate for the run that the work gave, and the lower bound that it proves.
+    Proven(Noise, Certificate, f64),
     /// A mechanism with figures and certificate.
     Mechanism(Box<Mechanism>),
 }

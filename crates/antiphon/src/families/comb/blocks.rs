@@ -21,17 +21,36 @@ use super::filter::Filter;
 /// Square matrices of one size, one after another, each row by row.
 pub type Matrices = Vec<f64>;
 
-/// What the sums need of a filter and an epoch.
+/// The sums over s, for all r.
 pub struct Sums<'a> {
     /// k.
-    pub size: usize,
+    size: usize,
     /// b.
-    pub period: usize,
-    /// T.
-    pub filter: &'a Filter,
+    period: usize,
+    poles: &'a [f64],
+    /// ω.
+    weights: Vec<f64>,
+    /// p_q^m for m = 0..=b, d numbers each.
+    powers: Vec<f64>,
 }
 
-impl Sums<'_> {
+impl<'a> Sums<'a> {
+    /// For k×k matrices and epochs of b steps.
+    pub fn new(size: usize, period: usize, filter: &'a Filter) -> Sums<'a> {
+        let powers = |m: usize| filter.poles().iter().map(move |pole| power(*pole, m));
+        Sums {
+            size,
+            period,
+            poles: filter.poles(),
+            weights: filter.weights(),
+            powers: (0..=period).flat_map(powers).collect(),
+        }
+    }
+
+    fn powers(&self, m: usize) -> &[f64] {
+        &self.powers[m * self.poles.len()..][..self.poles.len()]
+    }
+
     /// Z^r for every r, from H_s for every s: b matrices each. All must be symmetric.
     pub fn grams(&self, h: &[f64]) -> Matrices {
         let (mut after, before) = rayon::join(|| self.after(h), || self.before(h));
@@ -47,26 +66,25 @@ impl Sums<'_> {
 
     /// s ≥ r.
     fn after(&self, h: &[f64]) -> Matrices {
-        let mut own = vec![0.0; self.size * self.size];
-        let weights = self.filter.weights();
-        let powers: Vec<f64> =
-            self.filter.poles().iter().map(|p| power(*p, self.period - 1)).zip(&weights).map(|(p, w)| p * w).collect();
+        let square = self.size * self.size;
+        let mut own = vec![0.0; square];
+        let last = self.powers(self.period - 1).iter().zip(&self.weights).map(|(p, w)| p * w);
+        let last: Vec<f64> = last.collect();
         let mut work = Work::new(self, 0);
         let mut out = vec![0.0; h.len()];
-        let square = self.size * self.size;
         for r in (0..self.period).rev() {
             let (h, out) = (&h[r * square..][..square], &mut out[r * square..][..square]);
             work.add_squares(out, |_, _| 1.0);
             // (I + N)ᵀ·H·(I + N), N = Σ ω_q p_q^(b−1) N_q: in two steps, because H is symmetric.
             own.copy_from_slice(h);
-            for (q, power) in powers.iter().enumerate() {
-                work.rows(q, 1, *power, h, &mut own);
+            for (q, weight) in last.iter().enumerate() {
+                work.rows(q, 1, *weight, h, &mut own);
             }
             work.turn(&own);
             let turned = std::mem::take(&mut work.turned);
             out.iter_mut().zip(&turned).for_each(|(z, x)| *z += x);
-            for (q, power) in powers.iter().enumerate() {
-                work.rows(q, 1, *power, &turned, out);
+            for (q, weight) in last.iter().enumerate() {
+                work.rows(q, 1, *weight, &turned, out);
             }
             work.turned = turned;
             work.advance(h);
@@ -76,23 +94,22 @@ impl Sums<'_> {
 
     /// s < r.
     fn before(&self, h: &[f64]) -> Matrices {
+        let square = self.size * self.size;
         let mut work = Work::new(self, 1);
         let mut out = vec![0.0; h.len()];
-        let square = self.size * self.size;
         for r in 0..self.period {
             let (h, out) = (&h[r * square..][..square], &mut out[r * square..][..square]);
-            let poles = self.filter.poles();
-            let left = self.period - 1 - r;
+            let left = self.powers(self.period - 1 - r);
             if r > 0 {
-                work.add_squares(out, |q, other| power(poles[q] * poles[other], left));
+                work.add_squares(out, |q, other| left[q] * left[other]);
             }
-            work.accumulate(h, r);
+            work.accumulate(h, self.powers(r));
         }
         out
     }
 }
 
-/// p^m; zero where it is too small to matter.
+/// p^m; zero where it is too small for a number.
 pub(super) fn power(p: f64, m: usize) -> f64 {
     if m == 0 { 1.0 } else { p.powf(m as f64) }
 }
@@ -102,9 +119,6 @@ struct Work<'a> {
     sums: &'a Sums<'a>,
     /// 0 for M and 1 for N: by how many epochs the first entry is below the diagonal.
     shift: usize,
-    weights: Vec<f64>,
-    /// p_q^b.
-    decay: Vec<f64>,
     f: Vec<f64>,
     half: Vec<f64>,
     turned: Vec<f64>,
@@ -113,12 +127,10 @@ struct Work<'a> {
 
 impl<'a> Work<'a> {
     fn new(sums: &'a Sums<'a>, shift: usize) -> Work<'a> {
-        let (d, square) = (sums.filter.buffers(), sums.size * sums.size);
+        let (d, square) = (sums.poles.len(), sums.size * sums.size);
         Work {
             sums,
             shift,
-            weights: sums.filter.weights(),
-            decay: sums.filter.poles().iter().map(|p| power(*p, sums.period)).collect(),
             f: vec![0.0; d * d * square],
             half: vec![0.0; square],
             turned: vec![0.0; square],
@@ -127,14 +139,14 @@ impl<'a> Work<'a> {
     }
 
     fn pair(&self, q: usize, other: usize) -> std::ops::Range<usize> {
-        let (d, square) = (self.sums.filter.buffers(), self.sums.size * self.sums.size);
+        let (d, square) = (self.sums.poles.len(), self.sums.size * self.sums.size);
         let first = (q.min(other) * d + q.max(other)) * square;
         first..first + square
     }
 
     /// F ← H + p_q p_q' F.
     fn advance(&mut self, h: &[f64]) {
-        let poles = self.sums.filter.poles();
+        let poles = self.sums.poles;
         for q in 0..poles.len() {
             for other in q..poles.len() {
                 let (rho, range) = (poles[q] * poles[other], self.pair(q, other));
@@ -143,12 +155,11 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// F ← F + (p_q p_q')^s H.
-    fn accumulate(&mut self, h: &[f64], s: usize) {
-        let poles = self.sums.filter.poles();
-        for q in 0..poles.len() {
-            for other in q..poles.len() {
-                let weight = power(poles[q] * poles[other], s);
+    /// F ← F + (p_q p_q')^s H, for the powers p^s.
+    fn accumulate(&mut self, h: &[f64], powers: &[f64]) {
+        for q in 0..powers.len() {
+            for other in q..powers.len() {
+                let weight = powers[q] * powers[other];
                 if weight > 0.0 {
                     let range = self.pair(q, other);
                     self.f[range].iter_mut().zip(h).for_each(|(f, h)| *f += weight * h);
@@ -159,26 +170,26 @@ impl<'a> Work<'a> {
 
     /// out += Σ ω_q ω_q' w_qq' M_qᵀ F_qq' M_q'.
     fn add_squares(&mut self, out: &mut [f64], scale: impl Fn(usize, usize) -> f64) {
-        for q in 0..self.weights.len() {
-            let mut half = std::mem::take(&mut self.half);
+        let d = self.sums.poles.len();
+        for q in (0..d).filter(|q| scale(*q, 0) > 0.0) {
+            let (mut half, f) = (std::mem::take(&mut self.half), std::mem::take(&mut self.f));
             half.fill(0.0);
-            for other in 0..self.weights.len() {
-                let weight = self.weights[other] * scale(q, other);
-                let f = std::mem::take(&mut self.f);
-                self.rows(other, self.shift, weight, &f[self.pair(q, other)], &mut half);
-                self.f = f;
+            for other in 0..d {
+                let weight = self.sums.weights[other] * scale(q, other);
+                if weight > 0.0 {
+                    self.rows(other, self.shift, weight, &f[self.pair(q, other)], &mut half);
+                }
             }
             self.turn(&half);
-            self.half = half;
             let turned = std::mem::take(&mut self.turned);
-            self.rows(q, self.shift, self.weights[q], &turned, out);
-            self.turned = turned;
+            self.rows(q, self.shift, self.sums.weights[q], &turned, out);
+            (self.half, self.f, self.turned) = (half, f, turned);
         }
     }
 
     /// out += weight·M_qᵀ·m, or N_qᵀ: row i is row i + shift of m, plus p_q^b times the row after it.
     fn rows(&mut self, q: usize, shift: usize, weight: f64, m: &[f64], out: &mut [f64]) {
-        let (k, decay) = (self.sums.size, self.decay[q]);
+        let (k, decay) = (self.sums.size, self.sums.powers(self.sums.period)[q]);
         self.row.fill(0.0);
         for i in (0..k - shift).rev() {
             let source = &m[(i + shift) * k..][..k];

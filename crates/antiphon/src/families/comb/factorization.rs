@@ -1,10 +1,14 @@
 //! What a comb does to vectors, in linear time.
 
 use super::loss::System;
+use super::sensitivity::{self, Blocks};
 use super::shape::Comb;
 use crate::linalg::dense::Matrix;
 use crate::mechanism::factorization::{Cost, Factorization, map_columns, variances_by_columns};
+use crate::schema::Schema;
+use crate::sensitivity::WorstCase;
 use crate::workload::Workload;
+use std::sync::OnceLock;
 
 /// All coefficients of a comb, step by step.
 #[derive(Debug, Clone)]
@@ -19,6 +23,7 @@ pub struct Coefficients {
     pub input: Vec<f64>,
     /// o.
     pub output: Vec<f64>,
+    blocks: OnceLock<Result<Blocks, String>>,
 }
 
 impl Coefficients {
@@ -29,8 +34,14 @@ impl Coefficients {
             inverse_weights: comb.filter.inverse_weights(),
             input: (0..comb.steps).map(|t| comb.input_gain(t)).collect(),
             output: (0..comb.steps).map(|t| comb.output_gain(t)).collect(),
+            blocks: OnceLock::new(),
             comb,
         }
+    }
+
+    /// X between steps of the same residue; or why there is none.
+    pub fn blocks(&self) -> &Result<Blocks, String> {
+        self.blocks.get_or_init(|| sensitivity::blocks(self).map_err(|error| error.to_string()))
     }
 
     /// K_r = J_rJ_rᵀ with J_r = Diag(e_r)·L_r, the covariance of what goes into the filter, for every residue: k×k matrices.
@@ -102,12 +113,19 @@ impl Factorization for Coefficients {
         self.comb.steps
     }
 
-    /// Slow: from two columns of C.
+    /// Slow between steps of different residues: from two columns of C.
     fn gram(&self, i: usize, j: usize) -> f64 {
+        if i % self.comb.period == j % self.comb.period {
+            return self.blocks().as_ref().map_or(f64::NAN, |blocks| blocks.entry(self, i, j));
+        }
         let n = self.steps();
         let units = crate::linalg::dense::from_fn(n, 2, |t, c| f64::from(t == if c == 0 { i } else { j }));
         let columns = self.encode(&units);
         columns.col_as_slice(0).iter().zip(columns.col_as_slice(1)).map(|(a, b)| a * b).sum()
+    }
+
+    fn own_sensitivity(&self, schema: &Schema) -> Option<crate::error::Result<WorstCase>> {
+        sensitivity::worst_case(self, schema)
     }
 
     fn encode(&self, x: &Matrix) -> Matrix {
@@ -152,8 +170,7 @@ impl Factorization for Coefficients {
         match workload.as_training() {
             Some(training) => {
                 let comb = &self.comb;
-                let system = System { period: comb.period, filter: &comb.filter, training, output: &self.output };
-                system.variances(&self.covariances())
+                System::new(comb.period, &comb.filter, training, &self.output).variances(&self.covariances())
             }
             None => variances_by_columns(self, workload),
         }

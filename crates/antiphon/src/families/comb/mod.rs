@@ -9,10 +9,12 @@
 //! | `blocks` | its gram matrix between steps of one residue, in linear time |
 //! | `sensitivity` | its sensitivity in fixed order |
 //! | `loss` | the variance of the noise in every iterate, and its gradient |
+//! | `design` | the numbers for a run |
 //! | `stream` | its noise, row after row |
 
 mod blocks;
 mod definition;
+mod design;
 pub mod factorization;
 pub mod filter;
 mod loss;
@@ -76,8 +78,9 @@ impl Row for CombBlt {
     }
 
     fn design(&self, run: &Run<'_>) -> Result<Designed> {
-        let comb = start(run);
-        Ok(Designed::Noise(Noise::Structured(Structured::new(COMB_BLT, 1, comb.to_parameters()))))
+        let (comb, certificate, bound) = design::design(run)?;
+        let noise = Noise::Structured(Structured::new(COMB_BLT, 1, comb.to_parameters()));
+        Ok(Designed::Proven(noise, certificate, bound))
     }
 
     fn parameters(
@@ -120,25 +123,6 @@ pub(super) fn parameters(length: &dyn Fn(&str) -> usize) -> Vec<(&'static str, u
     let residues = length(name::RESIDUE_GAIN);
     all.extend((residues > 0).then_some((name::RESIDUE_GAIN, residues as u128)));
     all
-}
-
-/// The filter alone: where a design begins.
-fn start(run: &Run<'_>) -> Comb {
-    let steps = run.schema.steps();
-    let period = run.schema.residues().unwrap_or(steps);
-    let k = steps.div_ceil(period);
-    let mix = (0..k).flat_map(|row| (0..=row).map(move |column| f64::from(row == column))).collect();
-    Comb {
-        steps,
-        period,
-        filter: filter::Filter::new(&[0.99, 0.7], &[0.95, 0.4]).expect("interlaced"),
-        mix_knots: vec![0],
-        mix,
-        gain_knots: vec![0],
-        input_gain: vec![1.0; k],
-        output_gain: vec![1.0; k],
-        residue_gain: Vec::new(),
-    }
 }
 
 #[cfg(test)]

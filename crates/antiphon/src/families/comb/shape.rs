@@ -81,6 +81,14 @@ impl Place {
     }
 }
 
+impl Place {
+    /// The knots around it, each with its part.
+    pub fn parts(self) -> impl Iterator<Item = (usize, f64)> {
+        let both = [(self.knot, 1.0 - self.part), (self.knot + 1, self.part)];
+        both.into_iter().filter(|(_, part)| *part > 0.0)
+    }
+}
+
 /// Entries of a lower triangle of k rows.
 pub fn packed_len(k: usize) -> usize {
     k * (k + 1) / 2
