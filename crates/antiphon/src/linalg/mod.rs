@@ -4,6 +4,7 @@ pub mod block_cyclic;
 pub mod convolution;
 pub mod dense;
 mod lanes;
+pub mod minimize;
 pub mod quadrature;
 pub mod toeplitz;
 
