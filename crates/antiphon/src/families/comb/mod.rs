@@ -8,11 +8,11 @@
 //! | `factorization` | what a comb does to vectors |
 //! | `stream` | its noise, row after row |
 
-mod definition;
+pub(in crate::families) mod definition;
 pub mod factorization;
 pub mod filter;
 pub mod shape;
-mod stream;
+pub(in crate::families) mod stream;
 
 pub use shape::Comb;
 
