@@ -11,10 +11,12 @@
 //! | `single_epoch` | the optimum for a single participation, repeated |
 //! | `given` | an encoder that somebody has, repeated |
 //! | `per_epoch` | the best that is independent between epochs |
+//! | `blt` | a filter of a few buffers, and a factor for each step |
 //! | `comb` | a filter of a few buffers, and normals of earlier epochs drawn again |
 //! | `optimal` | the optimum for the run |
 //! | `stored` | what `single_epoch`, `given` and `per_epoch` share: matrices that a file keeps |
 
+pub mod blt;
 pub mod comb;
 pub mod fft;
 pub mod given;
@@ -25,6 +27,7 @@ pub mod single_epoch;
 mod stored;
 pub mod tree;
 
+pub use blt::BLT;
 pub use comb::COMB_BLT;
 pub use fft::{FFT, FFT_OPTIMAL};
 pub use given::FROM;
@@ -48,6 +51,7 @@ const TABLE: &[Family] = &[
     FROM,
     SINGLE_EPOCH,
     PER_EPOCH,
+    BLT,
     COMB_BLT,
     OPTIMAL,
     #[cfg(test)]

@@ -96,6 +96,9 @@ pub enum Method {
     EveryPattern,
     /// Shares of pairs by place under minimum separation: an upper bound.
     SharesByPlace,
+    /// The pattern {0, b, 2b, …} of a Toeplitz matrix with falling coefficients, under minimum separation and fixed order: exact where its columns are scaled by
+    /// factors that do not grow, otherwise an upper bound.
+    Toeplitz,
     /// Branch and bound over the patterns of minimum separation: exact where it came to its end, otherwise an upper bound.
     BranchAndBound,
 }
@@ -117,6 +120,7 @@ impl Method {
             Method::EveryPattern => "semidefinite programme over the elliptope, pattern by pattern",
             Method::EpochPairs => "shares of pairs of epochs, and the elliptope over epochs",
             Method::SharesByPlace => "shares of pairs by place",
+            Method::Toeplitz => "Toeplitz rule (the earliest pattern is the worst)",
             Method::BranchAndBound => "branch and bound over patterns",
         }
     }
@@ -165,7 +169,7 @@ impl Sensitivity {
     }
 
     /// From bounds on the square of the sensitivity of a matrix that was divided by `scale`.
-    fn from_squared(squared: PatternBounds, scale: f64) -> Result<Self> {
+    pub(crate) fn from_squared(squared: PatternBounds, scale: f64) -> Result<Self> {
         // The root is correctly rounded and the scale a power of two; ε pays for the former.
         let upper = squared.upper.sqrt() * (1.0 + f64::EPSILON) * scale;
         if !upper.is_finite() {

@@ -13,14 +13,14 @@
 //! | `stream` | its noise, row after row |
 
 mod blocks;
-mod definition;
+pub(in crate::families) mod definition;
 mod design;
 pub mod factorization;
 pub mod filter;
 mod loss;
 mod sensitivity;
 pub mod shape;
-mod stream;
+pub(in crate::families) mod stream;
 
 pub use shape::Comb;
 
