@@ -34,6 +34,7 @@ pub fn make(family: Family, run: &Run<'_>) -> Result<Mechanism> {
 /// What a family designs for a run, after a look at what the run asks for.
 pub fn checked_design(family: Family, run: &Run<'_>) -> Result<Designed> {
     check(run)?;
+    family.check(run)?;
     family.design(run)
 }
 

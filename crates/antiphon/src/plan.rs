@@ -286,7 +286,7 @@ pub fn best_stamps(
             return Err(Error::Interrupted);
         }
         let run = Run { stamps, ..*run };
-        let found = family.design(&run).and_then(|designed| {
+        let found = family.check(&run).and_then(|()| family.design(&run)).and_then(|designed| {
             let evaluation = worth(&designed, &run)?;
             Ok((stamps, designed, evaluation))
         });

@@ -22,6 +22,7 @@ use crate::mechanism::family::{Designed, Explicit, Needs, Row, Run, Stamp};
 use crate::mechanism::stamp::Shared;
 use crate::mechanism::stream::Kernel;
 use crate::mechanism::{Noise, Structured};
+use crate::schema::Schema;
 use factorization::Coefficients;
 use shape::{name, packed_len};
 use std::sync::Arc;
@@ -44,7 +45,27 @@ impl Row for CombBlt {
         Needs::Nothing
     }
 
-    fn suits(&self, schema: &crate::schema::Schema) -> bool {
+    fn has_buffers(&self) -> bool {
+        true
+    }
+
+    fn refuses(&self, schema: &Schema) -> Option<String> {
+        let instead = match schema {
+            _ if self.suits(schema) => return None,
+            Schema::FixedOrder { .. } => {
+                "leave out the limit of participations, which lie below the number of epochs"
+            }
+            Schema::MinSeparation { .. } => "blt and single-epoch can be made for minimum separation",
+            Schema::Reshuffled { .. } => "per-epoch is made for reshuffled epochs",
+            Schema::Patterns { .. } => "optimal is made for a list of patterns",
+        };
+        Some(format!(
+            "comb-blt mixes the normals of fixed positions of the epoch, so its sensitivity is small only where every example keeps its \
+             position in all epochs (fixed epoch order); {instead}"
+        ))
+    }
+
+    fn suits(&self, schema: &Schema) -> bool {
         schema.residues().is_some()
     }
 
