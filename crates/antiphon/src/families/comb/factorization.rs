@@ -1,8 +1,12 @@
 //! What a comb does to vectors, in linear time.
 
 use super::shape::Comb;
+use super::written_out;
+use crate::error::Result;
 use crate::linalg::dense::Matrix;
 use crate::mechanism::factorization::{Cost, Factorization, map_columns};
+use crate::schema::Schema;
+use crate::sensitivity::WorstCase;
 
 /// All coefficients of a comb, step by step.
 #[derive(Debug, Clone)]
@@ -77,6 +81,18 @@ impl Factorization for Coefficients {
 
     fn inputs(&self) -> usize {
         self.comb.steps
+    }
+
+    /// None under the schema that the comb is made for: no rule is needed there. Under any other one C is written out.
+    fn own_sensitivity(&self, schema: &Schema) -> Option<Result<WorstCase>> {
+        match schema.residues() == Some(self.comb.period) {
+            true => None,
+            false => Some(written_out::worst_case(&self.comb, schema)),
+        }
+    }
+
+    fn gram_is_slow(&self) -> bool {
+        true
     }
 
     /// Slow: from two columns of C.

@@ -7,18 +7,20 @@
 //! | `definition` | C and W written out, for `verify` |
 //! | `factorization` | what a comb does to vectors |
 //! | `stream` | its noise, row after row |
+//! | `written_out` | its sensitivity under schemas that it was not made for |
 
 mod definition;
 pub mod factorization;
 pub mod filter;
 pub mod shape;
 mod stream;
+mod written_out;
 
 pub use shape::Comb;
 
 use crate::error::Result;
 use crate::mechanism::Family;
-use crate::mechanism::family::{Designed, Explicit, Needs, Row, Run, Stamp};
+use crate::mechanism::family::{Designed, Explicit, Needs, Parameters, Row, Run, Stamp};
 use crate::mechanism::stamp::Shared;
 use crate::mechanism::stream::Kernel;
 use crate::mechanism::{Noise, Structured};
@@ -45,8 +47,8 @@ impl Row for CombBlt {
         Needs::Nothing
     }
 
-    fn has_buffers(&self) -> bool {
-        true
+    fn buffers(&self, parameters: &Parameters) -> Option<usize> {
+        Some(parameters.get(name::POLES).len())
     }
 
     fn refuses(&self, schema: &Schema) -> Option<String> {
