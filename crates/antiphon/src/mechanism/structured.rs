@@ -45,6 +45,9 @@ impl Structured {
     pub fn check(&self, steps: usize) -> Result<()> {
         stamp::check(steps, self.stamps)?;
         let name = self.family.name();
+        if self.buffers().is_some() && self.stamps != 1 {
+            return Err(Error::argument("stamps", format!("1 for {name}"), self.stamps));
+        }
         let length = |name: &str| self.parameters.get(name).len();
         let expected = self.family.parameters(steps, self.stamps, &length).ok_or_else(|| {
             Error::Unsupported(format!("{name} is no family whose mechanisms are described by a name"))

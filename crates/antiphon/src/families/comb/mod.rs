@@ -123,11 +123,14 @@ fn start(run: &Run<'_>) -> Comb {
     let steps = run.schema.steps();
     let period = run.schema.residues().unwrap_or(steps);
     let k = steps.div_ceil(period);
+    let buffers = run.buffers.unwrap_or(2);
+    let even =
+        |first: usize| (0..buffers).map(|i| 0.99 * 0.8f64.powi((2 * i + first) as i32)).collect::<Vec<_>>();
     let mix = (0..k).flat_map(|row| (0..=row).map(move |column| f64::from(row == column))).collect();
     Comb {
         steps,
         period,
-        filter: filter::Filter::new(&[0.99, 0.7], &[0.95, 0.4]).expect("interlaced"),
+        filter: filter::Filter::new(&even(0), &even(1)).expect("interlaced"),
         mix_knots: vec![0],
         mix,
         gain_knots: vec![0],
