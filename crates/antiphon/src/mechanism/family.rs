@@ -45,10 +45,10 @@ pub trait Row: Send + Sync {
         true
     }
 
-    /// Whether its noise is made from buffers, of which [`Run::buffers`] may ask for a number. Such a mechanism is one for all steps: it is not
-    /// repeated.
-    fn has_buffers(&self) -> bool {
-        false
+    /// How many buffers a mechanism with these parameters has: rows that its noise keeps between steps, of which [`Run::buffers`] may ask for a
+    /// number. Such a mechanism is one for all steps and is not repeated. `None` for families that have none.
+    fn buffers(&self, _parameters: &Parameters) -> Option<usize> {
+        None
     }
 
     /// Why no mechanism of it can be made for a schema, where that is so: the whole message.
@@ -136,6 +136,16 @@ pub enum Designed {
     Mechanism(Box<Mechanism>),
 }
 
+impl Designed {
+    /// What is added to the gradients.
+    pub fn noise(&self) -> &Noise {
+        match self {
+            Designed::Noise(noise) | Designed::Proven(noise, ..) => noise,
+            Designed::Mechanism(mechanism) => &mechanism.noise,
+        }
+    }
+}
+
 /// Both matrices, written out.
 #[derive(Debug, Clone)]
 pub struct Explicit {
@@ -168,6 +178,11 @@ impl Parameters {
     /// The numbers of this name; none where there is no such name.
     pub fn get(&self, name: &str) -> &[f64] {
         self.0.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// All of them, by name.
@@ -213,6 +228,11 @@ impl Family {
     /// The handle of a row. A family that is not in the table can be used, but no file with it can be read.
     pub const fn of(row: &'static dyn Row) -> Family {
         Family(row)
+    }
+
+    /// Whether its mechanisms have buffers.
+    pub fn has_buffers(self) -> bool {
+        self.buffers(&Parameters::default()).is_some()
     }
 
     /// Refuses what a run asks of a family that does not have it.

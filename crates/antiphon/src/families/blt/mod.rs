@@ -25,6 +25,7 @@ mod sensitivity;
 
 pub use design::Profile;
 
+use super::comb;
 use super::comb::factorization::Coefficients;
 use super::comb::filter::MAX_BUFFERS;
 use super::comb::{Comb, definition, parameters, stream};
@@ -57,8 +58,8 @@ impl Row for Blt {
         Needs::Nothing
     }
 
-    fn has_buffers(&self) -> bool {
-        true
+    fn buffers(&self, parameters: &Parameters) -> Option<usize> {
+        Some(parameters.get(comb::shape::name::POLES).len())
     }
 
     fn refuses(&self, schema: &Schema) -> Option<String> {

@@ -3,6 +3,8 @@
 use super::loss::System;
 use super::sensitivity::{self, Blocks};
 use super::shape::Comb;
+use super::written_out;
+use crate::error::Result;
 use crate::linalg::dense::Matrix;
 use crate::mechanism::factorization::{Cost, Factorization, map_columns, variances_by_columns};
 use crate::schema::Schema;
@@ -23,7 +25,7 @@ pub struct Coefficients {
     pub input: Vec<f64>,
     /// o.
     pub output: Vec<f64>,
-    blocks: OnceLock<Result<Blocks, String>>,
+    blocks: OnceLock<std::result::Result<Blocks, String>>,
 }
 
 impl Coefficients {
@@ -40,7 +42,7 @@ impl Coefficients {
     }
 
     /// X between steps of the same residue; or why there is none.
-    pub fn blocks(&self) -> &Result<Blocks, String> {
+    pub fn blocks(&self) -> &std::result::Result<Blocks, String> {
         self.blocks.get_or_init(|| sensitivity::blocks(self).map_err(|error| error.to_string()))
     }
 
@@ -113,6 +115,18 @@ impl Factorization for Coefficients {
         self.comb.steps
     }
 
+    /// Under the schema that the comb is made for from its blocks, under any other one from C written out.
+    fn own_sensitivity(&self, schema: &Schema) -> Option<Result<WorstCase>> {
+        Some(match schema.residues() == Some(self.comb.period) {
+            true => sensitivity::worst_case(self, schema),
+            false => written_out::worst_case(&self.comb, schema),
+        })
+    }
+
+    fn gram_is_slow(&self) -> bool {
+        true
+    }
+
     /// Slow between steps of different residues: from two columns of C.
     fn gram(&self, i: usize, j: usize) -> f64 {
         if i % self.comb.period == j % self.comb.period {
@@ -122,10 +136,6 @@ impl Factorization for Coefficients {
         let units = crate::linalg::dense::from_fn(n, 2, |t, c| f64::from(t == if c == 0 { i } else { j }));
         let columns = self.encode(&units);
         columns.col_as_slice(0).iter().zip(columns.col_as_slice(1)).map(|(a, b)| a * b).sum()
-    }
-
-    fn own_sensitivity(&self, schema: &Schema) -> Option<crate::error::Result<WorstCase>> {
-        sensitivity::worst_case(self, schema)
     }
 
     fn encode(&self, x: &Matrix) -> Matrix {

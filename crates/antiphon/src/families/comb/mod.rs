@@ -11,6 +11,7 @@
 //! | `loss` | the variance of the noise in every iterate, and its gradient |
 //! | `design` | the numbers for a run |
 //! | `stream` | its noise, row after row |
+//! | `written_out` | its sensitivity under schemas that it was not made for |
 
 mod blocks;
 pub(in crate::families) mod definition;
@@ -21,12 +22,13 @@ mod loss;
 mod sensitivity;
 pub mod shape;
 pub(in crate::families) mod stream;
+mod written_out;
 
 pub use shape::Comb;
 
 use crate::error::Result;
 use crate::mechanism::Family;
-use crate::mechanism::family::{Designed, Explicit, Needs, Row, Run, Stamp};
+use crate::mechanism::family::{Designed, Explicit, Needs, Parameters, Row, Run, Stamp};
 use crate::mechanism::stamp::Shared;
 use crate::mechanism::stream::Kernel;
 use crate::mechanism::{Noise, Structured};
@@ -53,8 +55,8 @@ impl Row for CombBlt {
         Needs::Nothing
     }
 
-    fn has_buffers(&self) -> bool {
-        true
+    fn buffers(&self, parameters: &Parameters) -> Option<usize> {
+        Some(parameters.get(name::POLES).len())
     }
 
     fn refuses(&self, schema: &Schema) -> Option<String> {

@@ -25,19 +25,17 @@ impl Blocks {
     }
 }
 
-/// The sensitivity where every example keeps its place in the epoch; `None` for other schemas.
-pub fn worst_case(c: &Coefficients, schema: &Schema) -> Option<Result<WorstCase>> {
-    (schema.residues() == Some(c.comb.period)).then(|| {
-        let blocks = c.blocks().as_ref().map_err(|error| Error::Numerical(error.clone()))?;
-        let entry = |i: usize, j: usize| blocks.entry(c, i, j);
-        let entries = Entries { entry: &entry, error: blocks.error, blocks: None };
-        let mut found = worst_case_of_entries(entries, schema)?;
-        // C̃ = (I + E)·C with ‖E‖ ≤ δ, so ‖C̃u‖/(1 + δ) ≤ ‖Cu‖ ≤ ‖C̃u‖/(1 − δ).
-        let sensitivity = &mut found.sensitivity;
-        sensitivity.upper *= (1.0 + 2.0 * f64::EPSILON) / (1.0 - blocks.residual); // up
-        sensitivity.lower *= (1.0 - 2.0 * f64::EPSILON) / (1.0 + blocks.residual); // down
-        Ok(found)
-    })
+/// The sensitivity where every example keeps its place in the epoch.
+pub fn worst_case(c: &Coefficients, schema: &Schema) -> Result<WorstCase> {
+    let blocks = c.blocks().as_ref().map_err(|error| Error::Numerical(error.clone()))?;
+    let entry = |i: usize, j: usize| blocks.entry(c, i, j);
+    let entries = Entries { entry: &entry, error: blocks.error, blocks: None };
+    let mut found = worst_case_of_entries(entries, schema)?;
+    // C̃ = (I + E)·C with ‖E‖ ≤ δ, so ‖C̃u‖/(1 + δ) ≤ ‖Cu‖ ≤ ‖C̃u‖/(1 − δ).
+    let sensitivity = &mut found.sensitivity;
+    sensitivity.upper *= (1.0 + 2.0 * f64::EPSILON) / (1.0 - blocks.residual); // up
+    sensitivity.lower *= (1.0 - 2.0 * f64::EPSILON) / (1.0 + blocks.residual); // down
+    Ok(found)
 }
 
 /// G_r = L_r⁻¹·Diag(1/e), its lower triangle in a full matrix; rows of steps beyond the run are zero. With a bound on ‖L̃⁻¹L − I‖.
