@@ -99,38 +99,3 @@ impl Source for Stamps {
         self.stamps.iter().for_each(|stamp| stamp.kernel.describe(hash));
     }
 }
-
-/// A tile of noise that is made row after row, in any order: what a stream keeps, and where it is.
-pub struct Branch {
-    first: u64,
-    /// The step that the stream makes next.
-    step: usize,
-    memory: Vec<f64>,
-}
-
-impl Branch {
-    /// For the tile of columns that begins here.
-    pub fn new(first: u64) -> Branch {
-        Branch { first, step: 0, memory: Vec::new() }
-    }
-
-    /// Writes one row. The one after the last is made at once, any other from all rows of its stamp before it.
-    pub fn row(&mut self, source: &dyn Source, key: &Key, step: usize, out: &mut [f32]) {
-        let stamp = source.stamp_of(step).expect("a source with streams has stamps");
-        let Access::Stream(stream) = stamp.kernel().access() else {
-            unreachable!("only streams have branches");
-        };
-        let draw = |input: usize, row: &mut [f32]| stamp.draw(key, self.first, input, row);
-        let start = stamp.steps().start;
-        if step != self.step || step == start || self.memory.len() != stream.kept() * TILE {
-            self.step = start;
-            self.memory.clear();
-            self.memory.resize(stream.kept() * TILE, 0.0);
-            stream.start(&mut self.memory);
-        }
-        while self.step <= step {
-            stream.next_row(self.step - start, &mut self.memory, &draw, out);
-            self.step += 1;
-        }
-    }
-}
