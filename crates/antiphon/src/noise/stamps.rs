@@ -5,10 +5,12 @@
 
 use super::Key;
 use super::source::{Source, TILE, check_overflow};
+use super::transform::{Bytes, GROUP};
 use crate::error::{Error, Result};
 use crate::mechanism::Structured;
 use crate::mechanism::stream::{Access, Kernel};
 use sha2::{Digest, Sha256};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -62,9 +64,10 @@ impl Stamp {
         &self.steps
     }
 
-    /// A row of Z that belongs to it, for a tile of columns.
-    pub fn draw(&self, key: &Key, first: u64, input: usize, row: &mut [f32]) {
-        key.fill_f32(self.input + input as u64, first, row);
+    /// Draws the rows of Z that belong to it, for a tile of columns.
+    pub fn draw(&self, key: &Key, first: u64) -> impl Fn(usize, &mut [f32]) {
+        let bytes = RefCell::new([[0; size_of::<Bytes>()]; TILE / GROUP]);
+        move |input, row| key.fill_by(&mut *bytes.borrow_mut(), self.input + input as u64, first, row)
     }
 }
 
@@ -81,7 +84,7 @@ impl Source for Stamps {
             }
             let out = &mut out[(start - rows.start) * TILE..(end - rows.start) * TILE];
             let wanted = start - stamp.steps.start..end - stamp.steps.start;
-            stamp.kernel.rows(wanted, &|input, row: &mut [f32]| stamp.draw(key, first, input, row), out);
+            stamp.kernel.rows(wanted, &stamp.draw(key, first), out);
         }
     }
 

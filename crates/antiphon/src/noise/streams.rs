@@ -10,8 +10,9 @@ use crate::mechanism::stream::{Access, Stream};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Rows that are made together, at most.
+/// Rows that are made together: so many, or as many as fit in so many bytes.
 const TOGETHER: usize = 3;
+const SMALL: usize = 1 << 20;
 /// Rows that are passed over together: none of them is kept, so it costs nothing to pass over many.
 const PASSED: usize = 64;
 
@@ -32,8 +33,9 @@ impl Streams {
     /// Of streams that keep so many rows of numbers, in about so many bytes: for the row that is given out there is always room.
     pub fn new(columns: Range<u64>, kept: usize, memory: usize) -> Streams {
         let tiles = tiles(&columns);
-        let rows = memory / ((tiles.end - tiles.start) as usize * TILE * size_of::<f32>());
-        let together = rows.saturating_sub(2 * kept).clamp(1, TOGETHER);
+        let row = (tiles.end - tiles.start) as usize * TILE * size_of::<f32>();
+        let wanted = (SMALL / row).clamp(TOGETHER, PASSED);
+        let together = wanted.min((memory / row).saturating_sub(2 * kept)).max(1);
         let (memory, coefficients) = (Vec::new(), Vec::new());
         Streams { columns, step: 0, memory, ready: Block::default(), together, coefficients }
     }
@@ -83,7 +85,7 @@ impl Streams {
         let coefficients = &self.coefficients;
         // Where there is room for one row only, each is replaced by the next.
         let tile = |first: u64, memory: &mut [f64], out: &mut [f32]| {
-            let draw = |input: usize, row: &mut [f32]| stamp.draw(key, first, input, row);
+            let draw = stamp.draw(key, first);
             for (i, (step, coefficients)) in local.clone().zip(coefficients).enumerate() {
                 let place = i * TILE % out.len();
                 let out = &mut out[place..][..TILE];

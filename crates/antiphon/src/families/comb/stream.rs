@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use std::ops::Range;
 
 /// Rows of Z that are drawn before they are added up: with the sums they stay in the first cache.
-const PANEL: usize = 16;
+const PANEL: usize = 4;
 /// Columns whose sums stay in registers.
 const STRIP: usize = 32;
 
@@ -148,20 +148,16 @@ impl WithSimd for Filter<'_> {
     type Output = ();
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let out = self.out.as_chunks_mut::<STRIP>().0;
-        for (strip, (mixed, out)) in self.mixed.as_chunks::<STRIP>().0.iter().zip(out).enumerate() {
-            let mut row = *mixed;
-            let buffers = self.memory.chunks_exact_mut(TILE).zip(self.weights.iter().zip(self.zeros));
-            for (buffer, (weight, zero)) in buffers {
-                let buffer = &mut buffer.as_chunks_mut::<STRIP>().0[strip];
-                for j in 0..STRIP {
-                    row[j] -= weight * buffer[j];
-                    buffer[j] = zero * buffer[j] + mixed[j];
-                }
+        let mut row = *self.mixed;
+        let buffers = self.memory.as_chunks_mut::<TILE>().0.iter_mut();
+        for (buffer, (weight, zero)) in buffers.zip(self.weights.iter().zip(self.zeros)) {
+            for j in 0..TILE {
+                row[j] -= weight * buffer[j];
+                buffer[j] = zero * buffer[j] + self.mixed[j];
             }
-            for j in 0..STRIP {
-                out[j] = (self.scale * row[j]) as f32;
-            }
+        }
+        for (out, x) in self.out.iter_mut().zip(&row) {
+            *out = (self.scale * x) as f32;
         }
     }
 }
