@@ -7,12 +7,16 @@
 //! | `definition` | C and W written out, for `verify` |
 //! | `factorization` | what a comb does to vectors |
 //! | `stream` | its noise, row after row |
+//! | `margin` | how much more of it makes up for rounded coefficients |
 
 mod definition;
 pub mod factorization;
 pub mod filter;
+mod margin;
 pub mod shape;
 mod stream;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use shape::Comb;
 
@@ -72,7 +76,7 @@ impl Row for CombBlt {
 
     fn kernel(&self, stamp: &Stamp<'_>, stddev: f64) -> Result<Arc<dyn Kernel>> {
         let coefficients = Coefficients::new(Comb::from_parameters(stamp.steps, stamp.parameters)?);
-        Ok(Arc::new(stream::Noise::new(coefficients, stddev)))
+        Ok(Arc::new(stream::Noise::new(coefficients, stddev)?))
     }
 }
 

@@ -5,10 +5,12 @@
 //! ```
 //!
 //! Sums are in double precision, in this order, by products and additions that are rounded one by one: the same bits on every machine,
-//! whatever its vectors. The row is rounded to single precision once, at the end.
+//! whatever its vectors. The row is rounded to single precision once, at the end. σ has a margin for rounded coefficients (margin.rs).
 
 use super::factorization::Coefficients;
+use super::margin::margin;
 use super::shape::Comb;
+use crate::error::Result;
 use crate::mechanism::stream::{Access, Draw, Kernel, Stream, TILE};
 use pulp::{Arch, Simd, WithSimd};
 use sha2::{Digest, Sha256};
@@ -24,13 +26,15 @@ pub struct Noise {
     comb: Comb,
     /// ω̂.
     weights: Vec<f64>,
+    /// σ, with the margin for rounded coefficients.
     stddev: f64,
 }
 
 impl Noise {
     /// Of a comb that was checked.
-    pub fn new(coefficients: Coefficients, stddev: f64) -> Noise {
-        Noise { comb: coefficients.comb, weights: coefficients.inverse_weights, stddev }
+    pub fn new(coefficients: Coefficients, stddev: f64) -> Result<Noise> {
+        let stddev = stddev * (1.0 + margin(&coefficients.comb)?);
+        Ok(Noise { comb: coefficients.comb, weights: coefficients.inverse_weights, stddev })
     }
 
     /// Row t of Diag(e)·⊕L_r.
@@ -72,6 +76,7 @@ impl Kernel for Noise {
             hash.update(name.as_bytes());
             numbers.iter().for_each(|x| hash.update(x.to_le_bytes()));
         }
+        hash.update(self.stddev.to_le_bytes());
     }
 }
 
