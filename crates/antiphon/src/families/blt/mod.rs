@@ -99,7 +99,7 @@ impl Row for Blt {
 
     fn kernel(&self, stamp: &Stamp<'_>, stddev: f64) -> Result<Arc<dyn Kernel>> {
         let coefficients = Coefficients::new(read(stamp.steps, stamp.parameters)?);
-        Ok(Arc::new(stream::Noise::new(coefficients, stddev)))
+        Ok(Arc::new(stream::Noise::new(coefficients, stddev)?))
     }
 }
 

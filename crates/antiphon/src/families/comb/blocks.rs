@@ -14,7 +14,7 @@
 //!       = I + Σ_q ω_q p_q^(b−1)·N_q     for s = r,
 //! ```
 //!
-//! and F_qq'(r) = Σ_{s>r} (p_q p_q')^(s−r−1) H_s follows from F_qq'(r + 1). docs/theory.md, section 11.
+//! and F_qq'(r) = Σ_{s>r} (p_q p_q')^(s−r−1) H_s follows from F_qq'(r + 1). docs/theory.md, section 10.
 
 use super::filter::Filter;
 

@@ -10,7 +10,7 @@
 //! The inputs of one residue are correlated, with covariance K_r = J_rJ_rᵀ, J_r = Diag(e_r)·L_r; those of different residues are not. So the
 //! covariance of the state needs, at step t of epoch j, what the inputs of the same residue in earlier epochs have become: the state goes from
 //! one epoch to the next by a map of 2d + 1 numbers, which is put together from the end of one epoch and the beginning of the next. docs/theory.md,
-//! section 11.
+//! section 10.
 
 use super::blocks::power;
 use super::filter::{Filter, MAX_BUFFERS};

@@ -11,6 +11,7 @@
 //! | `loss` | the variance of the noise in every iterate, and its gradient |
 //! | `design` | the numbers for a run |
 //! | `stream` | its noise, row after row |
+//! | `margin` | how much more of it makes up for rounded coefficients |
 //! | `written_out` | its sensitivity under schemas that it was not made for |
 
 mod blocks;
@@ -19,9 +20,12 @@ mod design;
 pub mod factorization;
 pub mod filter;
 mod loss;
+mod margin;
 mod sensitivity;
 pub mod shape;
 pub(in crate::families) mod stream;
+#[cfg(test)]
+pub(crate) mod testing;
 mod written_out;
 
 pub use shape::Comb;
@@ -104,7 +108,7 @@ impl Row for CombBlt {
 
     fn kernel(&self, stamp: &Stamp<'_>, stddev: f64) -> Result<Arc<dyn Kernel>> {
         let coefficients = Coefficients::new(Comb::from_parameters(stamp.steps, stamp.parameters)?);
-        Ok(Arc::new(stream::Noise::new(coefficients, stddev)))
+        Ok(Arc::new(stream::Noise::new(coefficients, stddev)?))
     }
 }
 
@@ -128,4 +132,4 @@ pub(super) fn parameters(length: &dyn Fn(&str) -> usize) -> Vec<(&'static str, u
 }
 
 #[cfg(test)]
-pub mod tests;
+mod tests;

@@ -2,59 +2,13 @@
 
 use super::blocks::Sums;
 use super::factorization::Coefficients;
-use super::filter::Filter;
 use super::loss::System;
-use super::shape::{Comb, packed_len};
-use super::*;
+use super::testing::random_comb;
+use super::{definition, sensitivity};
 use crate::linalg::dense::{self, Matrix};
 use crate::mechanism::factorization::{Factorization, variances_by_columns};
 use crate::sensitivity::testing::Noise as Seeded;
 use crate::workload::Workload;
-
-/// A comb with random numbers of everything.
-pub fn random_comb(seeded: &mut Seeded, steps: usize, period: usize) -> Comb {
-    let k = steps.div_ceil(period);
-    let mut uniform = |least: f64, most: f64| least + (most - least) * seeded.uniform();
-    let buffers = 1 + (uniform(0.0, 2.99) as usize);
-    let (mut poles, mut zeros, mut above) = (Vec::new(), Vec::new(), 1.0);
-    for _ in 0..buffers {
-        poles.push(above * uniform(0.6, 0.99));
-        zeros.push(poles[poles.len() - 1] * uniform(0.5, 0.95));
-        above = zeros[zeros.len() - 1];
-    }
-    let mut knots = || {
-        let mut knots: Vec<usize> = (0..3).map(|_| uniform(0.0, period as f64 - 0.01) as usize).collect();
-        knots.sort_unstable();
-        knots.dedup();
-        knots
-    };
-    let (mix_knots, gain_knots) = (knots(), knots());
-    let triangle: Vec<(usize, usize)> = (0..k).flat_map(|i| (0..=i).map(move |j| (i, j))).collect();
-    let mix = (0..mix_knots.len()).flat_map(|_| triangle.clone());
-    let mix =
-        mix.map(|(i, j)| if i == j { uniform(0.5, 1.5) } else { uniform(-0.3, 0.6) }).collect::<Vec<_>>();
-    assert_eq!(mix.len(), mix_knots.len() * packed_len(k));
-    let comb = Comb {
-        steps,
-        period,
-        filter: Filter::new(&poles, &zeros).unwrap(),
-        mix_knots,
-        mix,
-        input_gain: (0..k * gain_knots.len()).map(|_| uniform(0.5, 2.0)).collect(),
-        output_gain: (0..k * gain_knots.len()).map(|_| uniform(0.5, 2.0)).collect(),
-        residue_gain: if uniform(0.0, 1.0) < 0.5 {
-            Vec::new()
-        } else {
-            (0..period).map(|_| uniform(0.5, 2.0)).collect()
-        },
-        gain_knots,
-    };
-    comb.check().unwrap();
-    comb
-}
-
-/// Sizes: whole epochs and not, one epoch, epochs of one step.
-pub const SIZES: [(usize, usize); 8] = [(1, 1), (5, 5), (6, 1), (12, 4), (13, 4), (15, 4), (30, 7), (40, 10)];
 
 fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-11 * (1.0 + a.abs().max(b.abs()))
@@ -62,40 +16,36 @@ fn close(a: f64, b: f64) -> bool {
 
 #[test]
 fn fast_forms_are_the_definition() {
-    let mut seeded = Seeded(1);
-    for (steps, period) in SIZES {
-        for _ in 0..10 {
-            let comb = random_comb(&mut seeded, steps, period);
-            let explicit = definition::explicit(&comb).unwrap();
-            let fast = Coefficients::new(comb);
-            let identity = dense::identity(steps);
-            let same =
-                |a: &Matrix, b: &Matrix| (0..steps).all(|j| (0..steps).all(|i| close(a[(i, j)], b[(i, j)])));
-            assert!(same(&fast.encode(&identity), &explicit.encoder));
-            assert!(same(&fast.noise(&identity), &explicit.noising));
-            assert!(same(&fast.noise_transpose(&identity), &dense::transposed(&explicit.noising)));
-            assert!(same(&(&explicit.noising * &explicit.encoder), &identity));
-        }
+    for seed in 0..200 {
+        let comb = random_comb(seed, 40);
+        let steps = comb.steps;
+        let explicit = definition::explicit(&comb).unwrap();
+        let fast = Coefficients::new(comb);
+        let identity = dense::identity(steps);
+        let same =
+            |a: &Matrix, b: &Matrix| (0..steps).all(|j| (0..steps).all(|i| close(a[(i, j)], b[(i, j)])));
+        assert!(same(&fast.encode(&identity), &explicit.encoder));
+        assert!(same(&fast.noise(&identity), &explicit.noising));
+        assert!(same(&fast.noise_transpose(&identity), &dense::transposed(&explicit.noising)));
+        assert!(same(&(&explicit.noising * &explicit.encoder), &identity));
     }
 }
 
 #[test]
 fn gram_blocks_are_those_of_the_encoder() {
-    let mut seeded = Seeded(2);
-    for (steps, period) in SIZES {
-        for _ in 0..10 {
-            let comb = random_comb(&mut seeded, steps, period);
-            let x = dense::gram(&definition::explicit(&comb).unwrap().encoder);
-            let k = comb.epochs();
-            let blocks = sensitivity::blocks(&Coefficients::new(comb.clone())).unwrap();
-            assert!(blocks.error < 1e-9 && blocks.residual < 1e-12);
-            let blocks = blocks.matrices;
-            for r in 0..period {
-                for (i, j) in (0..k * k).map(|at| (at / k, at % k)) {
-                    let (s, t) = (i * period + r, j * period + r);
-                    let expected = if s < steps && t < steps { x[(s, t)] } else { 0.0 };
-                    assert!(close(blocks[r * k * k + i * k + j], expected), "{steps} {period} {r} {i} {j}");
-                }
+    for seed in 0..200 {
+        let comb = random_comb(seed, 40);
+        let (steps, period) = (comb.steps, comb.period);
+        let x = dense::gram(&definition::explicit(&comb).unwrap().encoder);
+        let k = comb.epochs();
+        let blocks = sensitivity::blocks(&Coefficients::new(comb.clone())).unwrap();
+        assert!(blocks.error < 1e-9 && blocks.residual < 1e-12);
+        let blocks = blocks.matrices;
+        for r in 0..period {
+            for (i, j) in (0..k * k).map(|at| (at / k, at % k)) {
+                let (s, t) = (i * period + r, j * period + r);
+                let expected = if s < steps && t < steps { x[(s, t)] } else { 0.0 };
+                assert!(close(blocks[r * k * k + i * k + j], expected), "{steps} {period} {r} {i} {j}");
             }
         }
     }
@@ -104,8 +54,9 @@ fn gram_blocks_are_those_of_the_encoder() {
 #[test]
 fn the_transpose_of_the_sums_is_one() {
     let mut seeded = Seeded(3);
-    for (steps, period) in SIZES {
-        let comb = random_comb(&mut seeded, steps, period);
+    for seed in 0..100 {
+        let comb = random_comb(seed, 40);
+        let period = comb.period;
         let k = comb.epochs();
         let sums = Sums::new(k, period, &comb.filter);
         let mut symmetric = || {
@@ -136,11 +87,11 @@ fn workloads(steps: usize) -> Vec<Workload> {
 
 #[test]
 fn variances_are_those_of_the_columns() {
-    let mut seeded = Seeded(4);
-    for (steps, period) in SIZES {
+    for seed in 0..60 {
+        let comb = random_comb(seed, 40);
+        let (steps, period) = (comb.steps, comb.period);
         for workload in workloads(steps) {
-            let comb = random_comb(&mut seeded, steps, period);
-            let fast = Coefficients::new(comb);
+            let fast = Coefficients::new(comb.clone());
             let expected = variances_by_columns(&fast, &workload);
             for (found, expected) in fast.variances(&workload).iter().zip(&expected) {
                 assert!(close(*found, *expected), "{steps} {period} {found} {expected}");
@@ -151,10 +102,10 @@ fn variances_are_those_of_the_columns() {
 
 #[test]
 fn the_gradient_of_the_loss_is_that_of_differences() {
-    let mut seeded = Seeded(5);
-    for (steps, period) in SIZES {
+    for seed in 0..30 {
+        let comb = random_comb(seed, 40);
+        let (steps, period) = (comb.steps, comb.period);
         for workload in workloads(steps) {
-            let comb = random_comb(&mut seeded, steps, period);
             let coefficients = Coefficients::new(comb.clone());
             let covariances = coefficients.covariances();
             let training = workload.as_training().unwrap();
