@@ -60,5 +60,9 @@ pub fn optimizing(progress: &antiphon::optimize::Progress) -> String {
         Phase::Iterating => format!("iteration {}, gap {:.2e}", progress.iteration, progress.gap()),
         Phase::Forming => "forming matrices".into(),
         Phase::Certifying => "certifying".into(),
+        Phase::Designing if progress.loss.is_finite() => {
+            format!("designing, {:.2} % above the best possible", 100.0 * progress.gap())
+        }
+        Phase::Designing => "designing for shorter epochs first".into(),
     }
 }

@@ -41,10 +41,18 @@ impl Watch {
     /// An observer for the library.
     pub fn observe(&self, progress: &Progress) -> bool {
         let gap = progress.gap();
+        if progress.phase == Phase::Designing {
+            let reached = match gap.is_finite() {
+                true => format!("{:.2} % above the best possible", 100.0 * gap),
+                false => "shorter epochs first".into(),
+            };
+            self.bar.set_message(format!("designing, evaluation {}, {reached}", progress.iteration));
+            return !self.stopped();
+        }
         let done = (gap.clamp(1e-15, 1.0).ln() / self.goal).clamp(0.0, 1.0);
         self.bar.set_position((1000.0 * done) as u64);
         let phase = match progress.phase {
-            Phase::Iterating => "",
+            Phase::Iterating | Phase::Designing => "",
             Phase::Forming => ", forming the matrix",
             Phase::Certifying => ", certifying",
         };

@@ -91,6 +91,8 @@ pub enum Phase {
     Forming,
     /// Computing the figures that will be claimed.
     Certifying,
+    /// The bound is known; a mechanism near it is designed. Its loss is infinite as long as the work is on shorter runs.
+    Designing,
 }
 
 /// Is told of progress; answers whether to go on.

@@ -27,9 +27,9 @@ pub const MAX_EPOCHS: usize = 128;
 /// Of the distance to the optimum that is asked for, so much is left to the filter.
 const FILTERS_PART: f64 = 0.3;
 /// A round that lowers the excess by less than this part of it has hardly been worth it.
-const CALM: f64 = 0.03;
+const CALM: f64 = 0.05;
 /// Operations that are spent on getting nearer than was asked for.
-const POLISH: f64 = 5e10;
+const POLISH: f64 = 3e10;
 /// Most rounds at one level.
 const ROUNDS: usize = 40;
 /// Up to so many steps an epoch is designed at once.
@@ -167,16 +167,15 @@ impl Job<'_> {
             if value.loss < best.loss {
                 best = value;
             }
-            let excess = match aim {
-                Aim::Final => self.excess(best.loss),
-                Aim::Start => 0.05,
+            let (excess, polished) = (self.excess(best.loss), spent > POLISH);
+            let (enough, unit) = match aim {
+                // Nobody knows the optimum of a shorter run.
+                Aim::Start => (polished, self.run.over_optimum),
+                Aim::Final => (polished && excess <= self.run.over_optimum, excess),
             };
-            // The first rounds begin far away.
-            let calm = round > 0 && 1.0 - best.loss / before <= CALM * excess;
-            let polished = spent > POLISH;
-            let enough =
-                aim == Aim::Start && (polished || round >= 8) || excess <= self.run.over_optimum && polished;
-            if calm || (aim == Aim::Final && enough) || (aim == Aim::Start && enough) {
+            // The first round begins far away.
+            let calm = round > 0 && 1.0 - best.loss / before <= CALM * unit;
+            if calm || enough {
                 break;
             }
         }
@@ -192,9 +191,9 @@ impl Job<'_> {
         loss: f64,
     ) -> f64 {
         self.iterations.set(self.iterations.get() + 1);
-        let loss = if aim == Aim::Final { loss } else { f64::NAN };
+        let loss = if aim == Aim::Final { loss } else { f64::INFINITY };
         let progress = Progress {
-            phase: Phase::Iterating,
+            phase: Phase::Designing,
             iteration: self.iterations.get(),
             loss,
             lower_bound: self.bound,
@@ -233,3 +232,6 @@ fn one_pass(steps: usize, training: &Training, buffers: usize) -> blt::design::F
 fn filter(steps: usize, training: &Training, buffers: usize) -> Filter {
     one_pass(steps, training, buffers).filter
 }
+
+#[cfg(test)]
+mod tests;
