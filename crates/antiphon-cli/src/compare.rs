@@ -1,5 +1,7 @@
 //! `antiphon compare`.
 
+mod picture;
+
 use crate::args::{SchemaArgs, WorkloadArgs, whole};
 use crate::output::{answer, figure, print_json};
 use crate::progress::Watch;
@@ -12,6 +14,7 @@ use antiphon::sensitivity::Kind;
 use antiphon::text::counted;
 use antiphon::workload::Workload;
 use clap::Args;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -49,6 +52,13 @@ pub use antiphon::text::plural;
 pub struct Compare {
     #[command(flatten)]
     pub run: RunArgs,
+    /// Draw loss against rows of memory and against random numbers drawn: NAME.svg and NAME.png. Mechanisms with buffers are made with 1 to 5
+    /// of them, which takes a while
+    #[arg(long, value_name = "NAME", help_heading = "Output")]
+    picture: Option<PathBuf>,
+    /// Replace existing pictures
+    #[arg(long, requires = "picture", help_heading = "Output")]
+    force: bool,
 }
 
 /// The run, and how to compare; shared with `plan`.
@@ -84,14 +94,15 @@ pub struct RunArgs {
 
 impl RunArgs {
     /// Compares, with a progress bar.
-    pub fn compare(&self) -> anyhow::Result<(Schema, Workload, Comparison)> {
+    pub fn compare(&self, watch: &Watch) -> anyhow::Result<(Schema, Workload, Comparison)> {
         let schema = self.schema.schema(None)?;
         let workload = self.workload.workload(schema.steps())?;
-        let watch = Watch::start(self.gap)?;
         let params = CompareParams { gap: self.gap, stamps: self.stamps, without: self.without.clone() };
         let comparison =
             compare(&schema, &workload, &params, &|comparing| watch.observe_comparison(comparing));
-        watch.finish();
+        if comparison.is_err() {
+            watch.finish();
+        }
         Ok((schema, workload, comparison?))
     }
 }
@@ -99,11 +110,23 @@ impl RunArgs {
 impl Compare {
     pub fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
         let start = Instant::now();
-        let (schema, workload, comparison) = self.run.compare()?;
+        if let Some(name) = &self.picture {
+            picture::check(name, self.force)?;
+        }
+        let watch = Watch::start(self.run.gap)?;
+        let (schema, workload, comparison) = self.run.compare(&watch)?;
+        let pictures = match &self.picture {
+            Some(name) => picture::draw(name, self.force, (&schema, &workload), &comparison, &watch)?,
+            None => Vec::new(),
+        };
+        watch.finish();
         if json {
-            print_json(&as_json(&schema, &workload, &comparison, start))?;
+            let mut found = as_json(&schema, &workload, &comparison, start);
+            found["pictures"] = serde_json::json!(pictures);
+            print_json(&found)?;
         } else {
             print(&schema, &workload, &comparison, None);
+            pictures.iter().for_each(|file| say!("Written to {}.", file.display()));
             say!("{:.1} s in all.", start.elapsed().as_secs_f64());
         }
         Ok(answer(true))

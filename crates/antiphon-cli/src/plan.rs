@@ -3,6 +3,7 @@
 use crate::args::{bytes, count};
 use crate::compare::{RunArgs, as_json, print};
 use crate::output::{answer, bound, given, percent, print_json, program, size, width, wrapped};
+use crate::progress::Watch;
 use antiphon::accounting::gaussian;
 use antiphon::families;
 use antiphon::plan::{Candidate, Comparison, Needs, Recommendation, recommend};
@@ -62,7 +63,9 @@ impl Plan {
             (Some(epsilon), Some(delta)) => Some(gaussian::noise_multiplier(epsilon, delta)?),
             _ => None,
         };
-        let (schema, workload, comparison) = self.run.compare()?;
+        let watch = Watch::start(self.run.gap)?;
+        let (schema, workload, comparison) = self.run.compare(&watch)?;
+        watch.finish();
         let needs = Needs { params: self.params, memory: self.memory };
         let recommendation = recommend(&comparison, &needs)?;
         let chosen = &comparison.candidates[recommendation.chosen];

@@ -114,10 +114,18 @@ impl Level {
         }
     }
 
-    /// A comb for other epochs, or with other knots, at the same parts of the epoch.
+    /// A comb for other epochs, with numbers as at the same parts of the epoch; or for the same epochs with more knots, where mixes and gains are
+    /// the same.
     pub fn resampled(&self, comb: &Comb, filter: Filter, fineness: usize) -> Comb {
         let k = self.epochs();
-        let (mix_knots, gain_knots) = (self.mix_knots(fineness), self.gain_knots(fineness));
+        let (mut mix_knots, mut gain_knots) = (self.mix_knots(fineness), self.gain_knots(fineness));
+        if comb.period == self.period {
+            for (knots, old) in [(&mut mix_knots, &comb.mix_knots), (&mut gain_knots, &comb.gain_knots)] {
+                knots.extend(old);
+                knots.sort_unstable();
+                knots.dedup();
+            }
+        }
         let scale = (comb.period.max(2) - 1) as f64 / (self.period.max(2) - 1) as f64;
         let at = |knots: &[usize], old: &[f64], width: usize, new: &[usize]| -> Vec<f64> {
             let one = |knot: &usize| between(knots, *knot as f64 * scale, old, width);
