@@ -156,6 +156,11 @@ impl Curvature {
         Curvature { size, known: Known::Nothing }
     }
 
+    /// The number of variables.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     fn is_new(&self) -> bool {
         matches!(self.known, Known::Nothing)
     }

@@ -33,7 +33,9 @@ const POLISH: f64 = 3e10;
 /// Most rounds at one level.
 const ROUNDS: usize = 40;
 /// Up to so many steps an epoch is designed at once.
-const SHORT: usize = 400;
+const SHORT: usize = 48;
+/// Longer ones begin with one that is so many times shorter.
+const SHORTER: usize = 4;
 /// Long runs are compared with an optimum that is known less well: a part of the distance that is asked for.
 const LONG: usize = 200_000;
 
@@ -94,6 +96,8 @@ impl Job<'_> {
         let epochs = steps.div_ceil(period);
         let mut fineness = 0;
         let mut comb: Option<Comb> = None;
+        // Changes mean nearly the same at all levels, so what is known of the curvature does too.
+        let mut curvature = Curvature::new(0);
         for level in levels(period) {
             let short = start::Level::new(steps, period, level, self.training);
             let filter = filter(short.steps, &short.training, buffers);
@@ -102,7 +106,7 @@ impl Job<'_> {
                 Some(before) => short.resampled(before, filter, fineness),
             };
             let aim = if level == period { Aim::Final } else { Aim::Start };
-            let mut found = self.solve(&short, next, aim)?;
+            let mut found = self.solve(&short, next, aim, &mut curvature)?;
             while aim == Aim::Final && self.excess(found.loss) > self.run.over_optimum {
                 // What helps next: knots, then a buffer.
                 if fineness < start::MOST_FINE && epochs <= 40 {
@@ -113,7 +117,8 @@ impl Job<'_> {
                     break;
                 }
                 let filter = self::filter(short.steps, &short.training, buffers);
-                let again = self.solve(&short, short.resampled(&found.comb, filter, fineness), aim)?;
+                let finer = short.resampled(&found.comb, filter, fineness);
+                let again = self.solve(&short, finer, aim, &mut curvature)?;
                 let gained = 1.0 - again.loss / found.loss;
                 if again.loss < found.loss {
                     found = again;
@@ -140,13 +145,15 @@ impl Job<'_> {
     }
 
     /// Rounds of BFGS, with better multipliers after each.
-    fn solve(&self, level: &start::Level, comb: Comb, aim: Aim) -> Result<Value> {
+    fn solve(&self, level: &start::Level, comb: Comb, aim: Aim, curvature: &mut Curvature) -> Result<Value> {
         let mut objective = level.objective(comb, self.certificate);
         let cost = level.cost(objective.base.filter.buffers());
         let iterations = if cost > 1e8 { 10 } else { 50 };
         let options = Options { iterations, gradient: 1e-8, decrease: 1e-9 };
         let mut y = vec![0.0; objective.variables()];
-        let mut curvature = Curvature::new(y.len());
+        if curvature.size() != y.len() {
+            *curvature = Curvature::new(y.len());
+        }
         let mut best = objective.value(&y);
         let mut spent = 0.0;
         for round in 0..ROUNDS {
@@ -155,7 +162,7 @@ impl Job<'_> {
                 &y,
                 |y, gradient| self.evaluate(&objective, y, gradient, aim, before),
                 &options,
-                &mut curvature,
+                curvature,
             );
             if self.stopped.get() {
                 return Err(Error::Interrupted);
@@ -210,7 +217,7 @@ impl Job<'_> {
 fn levels(period: usize) -> Vec<usize> {
     let mut levels = vec![period];
     while levels[levels.len() - 1] > SHORT {
-        levels.push(levels[levels.len() - 1].div_ceil(10).max(100));
+        levels.push(levels[levels.len() - 1].div_ceil(SHORTER));
     }
     levels.reverse();
     levels
