@@ -74,7 +74,8 @@ pub fn design(problem: &Problem<'_>, buffers: Option<usize>) -> Found {
             (x, vec![0.0], objective)
         }
         (Profile::Free, true) => {
-            let found = minimize(&x, |x, g| differences(x, g, |x| shape.normalised(x)), &OPTIONS_WITH_PROFILE);
+            let found =
+                minimize(&x, |x, g| differences(x, g, |x| shape.normalised(x)), &OPTIONS_WITH_PROFILE);
             let logs = shape.column_norms(&rational(&found.x));
             (found.x, logs, found.value)
         }
@@ -305,7 +306,8 @@ impl<'a> Shape<'a> {
         let logs = rising(y);
         let gains: Vec<f64> = logs.iter().map(|x| x.exp()).collect();
         let mut by_gain = vec![0.0; gains.len()];
-        let value = |x: &[f64], by_gain: &mut [f64]| self.with_gains(&rational(x), &gains, by_gain) + ridge(x);
+        let value =
+            |x: &[f64], by_gain: &mut [f64]| self.with_gains(&rational(x), &gains, by_gain) + ridge(x);
         let (by_filter, by_rise) = gradient.split_at_mut(split);
         differences(x, by_filter, |x| value(x, &mut vec![0.0; gains.len()]));
         let found = value(x, &mut by_gain);
@@ -341,7 +343,11 @@ fn knots(problem: &Problem<'_>, m: usize) -> Vec<usize> {
         (Profile::Free, 1) => {
             // Four in each octave, so that few lengths are between them.
             let next = |before: &usize| Some(before + (before.next_power_of_two() / 8).max(1));
-            std::iter::successors(Some(1), next).take_while(|before| *before < n).map(|before| n - before).chain([0]).collect()
+            std::iter::successors(Some(1), next)
+                .take_while(|before| *before < n)
+                .map(|before| n - before)
+                .chain([0])
+                .collect()
         }
         (Profile::Free, m) if m <= MOST_EPOCHS => {
             let b = problem.separation;

@@ -108,7 +108,8 @@ impl Segments {
         let mut distinct = counts.clone();
         distinct.sort_unstable();
         distinct.dedup();
-        let lengths: Vec<Length> = distinct.iter().map(|count| Length::new(rational, momentum, *count)).collect();
+        let lengths: Vec<Length> =
+            distinct.iter().map(|count| Length::new(rational, momentum, *count)).collect();
         let mut segments = Segments {
             momentum,
             lengths,
@@ -139,13 +140,19 @@ impl Segments {
         let c = |i: usize| rates[i] * self.momentum / (1.0 - self.momentum);
         let change = |i: usize| {
             let e = gains[i] - gains[i + 1];
-            Change { a: rates[i] * gains[i] - rates[i + 1] * gains[i + 1], b: c(i + 1) * e, g: c(i + 1) - c(i), e }
+            Change {
+                a: rates[i] * gains[i] - rates[i + 1] * gains[i + 1],
+                b: c(i + 1) * e,
+                g: c(i + 1) - c(i),
+                e,
+            }
         };
         let mut sum = 0.0;
         // At the beginning of every segment, and at its end before anything changes.
         let (mut begins, mut ends) = (vec![Offsets::none(self.velocity.len())], Vec::with_capacity(count));
         for i in 0..count {
-            let (value, slope) = self.length(i).value(&begins[i], rates[i] * gains[i], c(i), self.variances[i]);
+            let (value, slope) =
+                self.length(i).value(&begins[i], rates[i] * gains[i], c(i), self.variances[i]);
             sum += value;
             gradient[i] = slope * rates[i];
             let mut now = begins[i].clone();
@@ -185,7 +192,8 @@ impl Length {
     /// Σ Var(u) over the steps, and its derivative by f = η·o.
     fn value(&self, at: &Offsets, f: f64, c: f64, variance: f64) -> (f64, f64) {
         let mixed = dot(&self.steps.outputs, &at.kappa) - c * dot(&self.steps.faded_outputs, &at.lambda);
-        let offsets = self.steps.count as f64 * at.kk - 2.0 * c * self.fades * at.kl + c * c * self.squared_fades * at.ll;
+        let offsets = self.steps.count as f64 * at.kk - 2.0 * c * self.fades * at.kl
+            + c * c * self.squared_fades * at.ll;
         (f * (f * variance + 2.0 * mixed) + offsets, 2.0 * (f * variance + mixed))
     }
 
@@ -215,7 +223,13 @@ impl End {
     fn new(covariance: &Square, velocity: &[f64]) -> End {
         let with = covariance.apply(velocity);
         let output = covariance.last_row().to_vec();
-        End { yy: covariance.variance(), yv: with[with.len() - 1], vv: dot(velocity, &with), output, velocity: with }
+        End {
+            yy: covariance.variance(),
+            yv: with[with.len() - 1],
+            vv: dot(velocity, &with),
+            output,
+            velocity: with,
+        }
     }
 }
 
@@ -232,7 +246,9 @@ impl Offsets {
             + 2.0 * a * b * end.yv
             + b * b * end.vv
             + g * g * self.ll;
-        self.kl += a * lambda.y + b * lambda.v + g * self.ll
+        self.kl += a * lambda.y
+            + b * lambda.v
+            + g * self.ll
             + e * (kappa.v + a * end.yv + b * end.vv + g * lambda.v);
         self.ll += e * (2.0 * lambda.v + e * end.vv);
         add(&mut self.kappa, a, &end.output);
