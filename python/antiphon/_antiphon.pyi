@@ -98,6 +98,8 @@ class Mechanism:
     @property
     def sensitivity(self) -> float: ...
     @property
+    def buffers(self) -> int | None: ...
+    @property
     def C(self) -> _Matrix: ...
     @property
     def Cinv(self) -> _Matrix: ...
@@ -322,6 +324,8 @@ def make(
     schema: Schema,
     workload: Workload,
     stamps: int,
+    buffers: int | None,
+    over_optimum: float | None,
     gap: float,
     progress: Callable[[str], Any] | None,
 ) -> Mechanism: ...

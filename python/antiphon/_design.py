@@ -55,6 +55,8 @@ def make(
     schema: Schema,
     *,
     stamps: int = 1,
+    buffers: int | None = None,
+    over_optimum: float | None = None,
     momentum: float = 0.0,
     learning_rates: Sequence[float] | None = None,
     cooldown: tuple[float, float] | None = None,
@@ -64,20 +66,27 @@ def make(
 ) -> Mechanism:
     """A mechanism by its name, with a proof of how far from the optimum it is.
 
-    name    "identity" (independent noise), "tree-online" (log n rows of memory), "tree-optimal", "fft",
-            "fft-optimal", "single-epoch" (the optimum for one epoch, used for several), "per-epoch" (the best whose noise
-            is independent between epochs: for `Schema.reshuffled`) or "optimal"
-    stamps  cuts the run into so many equal parts and restarts the mechanism in each
+    name          "identity" (independent noise), "tree-online" (log n rows of memory), "tree-optimal", "fft",
+                  "fft-optimal", "single-epoch" (the optimum for one epoch, used for several), "per-epoch" (the best whose
+                  noise is independent between epochs: for `Schema.reshuffled`), "comb-blt" (near the optimum in a few rows
+                  of memory, for any number of steps in fixed epoch order) or "optimal"
+    stamps        cuts the run into so many equal parts and restarts the mechanism in each
+    buffers       for "comb-blt" and "blt": rows of noise that are kept between steps, in 1..=16; None: as few as
+                  `over_optimum` needs
+    over_optimum  for "comb-blt" and "blt": how far above the least possible loss the mechanism may be, in (0, 1]; None:
+                  0.015. Where it cannot be reached the mechanism is made all the same: see its `gap`
 
     The other arguments are those of `optimize`.
 
     >>> import antiphon
     >>> antiphon.make("tree-online", antiphon.Schema.epochs(4, 8), stamps=4).kind
     'structured'
+    >>> antiphon.make("comb-blt", antiphon.Schema.epochs(4, 8), buffers=2).buffers
+    2
     """
     with shown(f"making {name}", progress) as tell:
         training = _workload(schema, momentum, learning_rates, cooldown, workload)
-        return _antiphon.make(name, schema, training, stamps, gap, tell)
+        return _antiphon.make(name, schema, training, stamps, buffers, over_optimum, gap, tell)
 
 
 def from_encoder(
@@ -127,6 +136,8 @@ class Candidate:
     over_optimum: float | None
     #: Rows of noise that are kept while training; None where no noise can be drawn.
     stream_memory_rows: int | None
+    #: Buffers that its noise has; None where the family has none.
+    buffers: int | None
     #: Seconds to make and evaluate it.
     seconds: float
     #: The variance of every iterate at noise multiplier 1.
@@ -186,7 +197,8 @@ class Plan:
         """The mechanism that was chosen."""
         chosen = self.chosen
         with shown(f"making {chosen.name}", progress) as tell:
-            return _antiphon.make(chosen.name, self.comparison.schema, self._workload, chosen.stamps, self._gap, tell)
+            schema, stamps = self.comparison.schema, chosen.stamps
+            return _antiphon.make(chosen.name, schema, self._workload, stamps, None, None, self._gap, tell)
 
 
 def compare(
@@ -267,6 +279,7 @@ def _comparison(schema: Schema, found: dict[str, Any]) -> Comparison:
             sensitivity_exact=one["sensitivity_kind"] == "exact",
             over_optimum=one["over_optimum"],
             stream_memory_rows=one.get("stream_memory_rows"),
+            buffers=one["buffers"],
             seconds=one["seconds"],
             variances=np.array(variances, dtype=np.float64),
         )

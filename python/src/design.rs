@@ -10,7 +10,7 @@ use crate::watch::{Watch, optimizing};
 use antiphon::families;
 use antiphon::make as library;
 use antiphon::mechanism::Which;
-use antiphon::mechanism::family::{Needs, Run};
+use antiphon::mechanism::family::{Needs, OVER_OPTIMUM, Run};
 use antiphon::optimize::{Params, Progress};
 use antiphon::plan::{self, CompareParams, Comparing, Comparison, recommend};
 use antiphon::workload::{self, Cooldown};
@@ -76,12 +76,15 @@ pub fn optimize(
 
 /// A mechanism by its name, with a proof of how far from the optimum it is.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)]
 pub fn make(
     py: Python<'_>,
     name: &str,
     schema: Schema,
     workload: Workload,
     stamps: i128,
+    buffers: Option<i128>,
+    over_optimum: Option<f64>,
     gap: f64,
     progress: Option<Py<PyAny>>,
 ) -> Result<Mechanism> {
@@ -92,10 +95,19 @@ pub fn make(
         return Err(argument("name", allowed(), name));
     }
     let stamps = whole("stamps", stamps)?;
+    let buffers = buffers.map(|buffers| whole("buffers", buffers)).transpose()?;
+    if let Some(over) = over_optimum.filter(|_| !family.has_buffers()) {
+        return Err(argument(
+            "over_optimum",
+            format!("left out for {family}, which has no buffers to choose"),
+            over,
+        ));
+    }
+    let over_optimum = over_optimum.unwrap_or(OVER_OPTIMUM);
     py.detach(move || {
         let watch = Watch::new(progress);
         let observer = |progress: &Progress| watch.go_on(|| optimizing(progress));
-        let run = Run { stamps, gap, ..Run::new(&schema.0, &workload.0, &observer) };
+        let run = Run { stamps, buffers, over_optimum, gap, ..Run::new(&schema.0, &workload.0, &observer) };
         let made = library::make(family, &run);
         Ok(Mechanism::of(watch.finish(made)?))
     })

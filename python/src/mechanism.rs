@@ -146,6 +146,15 @@ impl Mechanism {
         self.lower_bound().map(|_| self.inner.claims().gap())
     }
 
+    /// Rows of noise that are kept between steps, where the mechanism has buffers ("comb-blt", "blt"); otherwise None.
+    #[getter]
+    fn buffers(&self) -> Option<usize> {
+        match self.inner.noise() {
+            library::Noise::Structured(structured) => structured.buffers(),
+            _ => None,
+        }
+    }
+
     /// √(loss / steps): the error of one iterate.
     #[getter]
     fn rmse(&self) -> f64 {

@@ -109,7 +109,7 @@ def test_verify_believes_nothing(tmp_path):
 
 def test_all_names_can_be_made_and_verified():
     schema = Schema.epochs(3, 5)
-    for name in ["identity", "tree-online", "tree-optimal", "fft", "fft-optimal", "single-epoch", "optimal"]:
+    for name in ["identity", "tree-online", "tree-optimal", "fft", "fft-optimal", "single-epoch", "comb-blt", "optimal"]:
         mechanism = antiphon.make(name, schema)
         assert antiphon.verify(mechanism).sensitivity <= mechanism.sensitivity
         assert np.allclose(mechanism.Cinv @ mechanism.C, np.eye(15), atol=1e-9), name
@@ -122,6 +122,44 @@ def test_all_names_can_be_made_and_verified():
         implicit.C
     with pytest.raises(ValueError, match="Schema.epochs or Schema.fixed_order"):
         antiphon.optimize(Schema.min_separation(15, 5))
+
+
+def test_buffers(tmp_path):
+    """Families with buffers take their number and a distance to the optimum; others refuse both; nonsense is named."""
+    schema = Schema.epochs(3, 5)
+    mechanism = antiphon.make("comb-blt", schema, buffers=4, over_optimum=0.015, momentum=0.9)
+    assert mechanism.buffers == 4 and mechanism.gap >= 0
+    mechanism.save(tmp_path / "m")
+    read = antiphon.Mechanism.load(tmp_path / "m")
+    assert (read.id, read.buffers) == (mechanism.id, 4)
+    verified = antiphon.verify(read)
+    assert verified.sensitivity <= mechanism.sensitivity
+    # Sensitivity by its definition: no choice of signs on any residue reaches more.
+    signs = np.array(list(itertools.product([-1, 1], repeat=3))).T
+    brute = max(np.linalg.norm(mechanism.C[:, r::5] @ signs, axis=0).max() for r in range(5))
+    assert brute <= mechanism.sensitivity * (1 + 1e-12)
+    assert np.allclose(mechanism.X, mechanism.C.T @ mechanism.C, atol=1e-12)
+    assert 1 <= antiphon.make("comb-blt", schema).buffers <= 16
+    assert antiphon.make("identity", schema).buffers is None
+    for change, message in [
+        (dict(buffers=0), r"buffers must be in 1..=16, got 0"),
+        (dict(buffers=17), r"buffers must be in 1..=16, got 17"),
+        (dict(buffers=-1), r"buffers must be .*got -1"),
+        (dict(over_optimum=0.0), r"over_optimum must be in \(0, 1\], got 0"),
+        (dict(over_optimum=float("nan")), r"over_optimum must be in \(0, 1\], got NaN"),
+        (dict(stamps=2), "stamps must be 1 for comb-blt"),
+        (dict(learning_rates=[0.0] * 15), "learning rate"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            antiphon.make("comb-blt", schema, **change)
+    with pytest.raises(ValueError, match="buffers must be left out for identity"):
+        antiphon.make("identity", schema, buffers=2)
+    with pytest.raises(ValueError, match="over_optimum must be left out for identity"):
+        antiphon.make("identity", schema, over_optimum=0.1)
+    with pytest.raises(ValueError, match="fixed epoch order.*blt and single-epoch"):
+        antiphon.make("comb-blt", Schema.min_separation(15, 5))
+    with pytest.raises(ValueError, match="fixed epoch order.*per-epoch"):
+        antiphon.make("comb-blt", Schema.reshuffled(3, 5))
 
 
 def test_sensitivity_against_all_signs():
@@ -160,6 +198,7 @@ def test_compare_and_plan():
     plan = antiphon.plan(schema, params=1000, memory=60_000, momentum=0.9)
     assert plan.stream_bytes <= 60_000
     made = plan.make()
+    assert made.buffers == plan.chosen.buffers
     assert made.loss == pytest.approx(plan.chosen.loss, rel=1e-6) and "momentum" in made.workload
     with pytest.raises(ValueError, match="memory must be at least"):
         antiphon.plan(schema, params=1000, memory=10)

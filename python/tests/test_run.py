@@ -31,7 +31,7 @@ def rows_of(run):
     return np.array(rows)
 
 
-@pytest.mark.parametrize("name", ["optimal", "tree-online", "fft-optimal", "identity"])
+@pytest.mark.parametrize("name", ["optimal", "tree-online", "fft-optimal", "identity", "comb-blt"])
 def test_rows_are_those_of_the_command_line(binary, tmp_path, name):
     made = antiphon.make(name, Schema.epochs(EPOCHS, PER_EPOCH))
     made.save(tmp_path / "m.safetensors")

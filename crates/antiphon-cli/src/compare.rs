@@ -20,9 +20,10 @@ pub use antiphon::text::plural;
 
 /// Compare all mechanisms for one training run: error, distance to the best possible, cost
 ///
-/// The candidates are identity (independent noise), tree-online, tree-optimal, fft, fft-optimal,
-/// single-epoch and optimal, and per-epoch for --reshuffled, each with the number of stamps
-/// (repetitions) that gives it the least loss, under the same participation schema and workload.
+/// The candidates are the mechanisms that suit the participation schema, under the same schema and
+/// workload, each with the number of stamps (repetitions) that gives it the least loss, or with as
+/// many buffers as `antiphon make` gives it:
+///   {candidates}
 ///
 /// Columns:
 ///   loss          total squared error of all iterates at noise multiplier 1, clip norm 1

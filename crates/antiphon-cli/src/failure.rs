@@ -48,8 +48,9 @@ fn say_json(kind: &str, message: &str) {
 
 /// An error in the words of the command line: a library argument that is a flag is named as the flag.
 fn explain(error: &anyhow::Error) -> String {
-    const FLAGS: [&str; 26] = [
+    const FLAGS: [&str; 28] = [
         "batch_size",
+        "buffers",
         "clip_norm",
         "delta",
         "epochs",
@@ -67,6 +68,7 @@ fn explain(error: &anyhow::Error) -> String {
         "model",
         "momentum",
         "noise_multiplier",
+        "over_optimum",
         "params",
         "sampling_rate",
         "stamps",

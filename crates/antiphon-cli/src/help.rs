@@ -4,6 +4,7 @@
 //! here: a description under its own beginning, a command with a backslash at the end, so that it can be copied.
 
 use crate::output::wrapped;
+use antiphon::families;
 use clap::Command;
 
 /// No line of help is longer, however wide the terminal.
@@ -26,12 +27,21 @@ pub fn columns() -> usize {
 
 fn lay_out(mut command: Command, columns: usize) -> Command {
     if let Some(text) = command.get_long_about().map(ToString::to_string) {
-        command = command.long_about(flowing(&text, columns));
+        command = command.long_about(flowing(&text.replace(CANDIDATES, &candidates()), columns));
     }
     if let Some(text) = command.get_after_long_help().map(ToString::to_string) {
         command = command.after_long_help(flowing(&text, columns));
     }
     command.mut_subcommands(|command| lay_out(command, columns))
+}
+
+/// What stands in a text for the list of [`candidates`].
+const CANDIDATES: &str = "  {candidates}";
+
+/// The mechanisms that can be made from schema and workload alone, the best one first: a line for each.
+fn candidates() -> String {
+    let line = |family: antiphon::mechanism::Family| format!("  {:<22}{}", family.name(), family.about());
+    families::candidates().rev().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn flowing(text: &str, columns: usize) -> String {

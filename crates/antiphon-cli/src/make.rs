@@ -2,14 +2,15 @@
 
 use crate::args::{SchemaArgs, WorkloadArgs, family_parser, whole};
 use crate::keep::Keep;
-use crate::output::{answer, figures_json, print_figures, print_json};
+use crate::output::{answer, figures_json, percent, print_figures, print_json};
 use crate::progress::Watch;
 use crate::verify::is_numpy;
 use antiphon::error::{Error, Result};
 use antiphon::linalg::dense::Matrix;
 use antiphon::make::{self, Made};
 use antiphon::mechanism::family::{Needs, Run};
-use antiphon::mechanism::{Family, Noise, Which, stamp};
+use antiphon::mechanism::{Family, Noise, Structured, Which, stamp};
+use antiphon::text::counted;
 use antiphon::{file, npy};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -21,8 +22,17 @@ use std::time::Instant;
 /// The optimum that `antiphon optimize` finds is a dense matrix: the noise of step t is computed from
 /// the random numbers of all steps up to t. Most mechanisms here come from formulas. They exist for
 /// runs of any length, and their noise is cheaper to compute: it needs one row of memory (identity),
-/// a few rows (tree-online), or a fast transform before training. single-epoch, per-epoch and from
-/// are dense matrices, one for each stamp.
+/// a few rows (tree-online, comb-blt, blt), or a fast transform before training. single-epoch,
+/// per-epoch and from are dense matrices, one for each stamp.
+///
+/// comb-blt and blt come near the optimum in a handful of rows, for runs of any length. Their noise
+/// is made from buffers: a buffer is one row of d numbers, one for each parameter of the model, that
+/// is kept from step to step, multiplied by a factor below one and added to in every step. With D
+/// buffers, training keeps D + 1 rows. The design takes as few buffers as it needs to be within
+/// --over-optimum of the best possible; --buffers D asks for exactly D. comb-blt is for fixed epoch
+/// order: it also draws again, from the key, the random numbers of the same position in earlier
+/// epochs, which takes time and no memory. blt draws nothing again, and may be used for
+/// --min-separation.
 ///
 /// --stamps S cuts the run into S equal parts and restarts the mechanism in each. An example then
 /// takes part less often within one part, which lowers the sensitivity, but noise is not correlated
@@ -40,6 +50,8 @@ use std::time::Instant;
 ///   antiphon make tree-online --stamps 20 --epochs 20 --steps-per-epoch 100
 ///   antiphon make fft-optimal --epochs 4 --steps-per-epoch 512 --output m.safetensors
 ///   antiphon make single-epoch --epochs 4 --steps-per-epoch 512
+///   antiphon make comb-blt --epochs 20 --steps-per-epoch 100
+///   antiphon make comb-blt --buffers 4 --epochs 10 --steps-per-epoch 1e5 --momentum 0.9
 ///   antiphon make tree-online --steps 2052 --min-separation 342 --max-participations 6
 ///   antiphon make per-epoch --epochs 20 --steps-per-epoch 100 --reshuffled
 ///   antiphon make from C.npy --stamps 2 --epochs 20 --steps-per-epoch 100
@@ -57,6 +69,13 @@ pub struct Make {
     /// Number of stamps: equal parts of the run, for each of which the mechanism is repeated (default: 1; for `from` as many as fit)
     #[arg(long, value_name = "S", value_parser = whole, allow_negative_numbers = true)]
     stamps: Option<usize>,
+    /// For comb-blt and blt: number of buffers, rows that are kept between steps, in 1..=16 (default: as few as --over-optimum needs)
+    #[arg(long, value_name = "D", value_parser = whole, allow_negative_numbers = true)]
+    buffers: Option<usize>,
+    /// For comb-blt and blt: how far above the best possible the loss may be, in (0, 1] (default: 0.015, that is 1.5%). If it cannot be
+    /// reached, the mechanism is made all the same, and says how far it is
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    over_optimum: Option<f64>,
     #[command(flatten)]
     schema: SchemaArgs,
     #[command(flatten)]
@@ -80,10 +99,13 @@ impl Make {
         let workload = self.workload.workload(schema.steps())?;
         self.keep.check()?;
         let encoder = self.encoder()?;
+        self.check_over_optimum()?;
         let start = Instant::now();
         let watch = Watch::start(self.gap)?;
         let observer = |progress: &_| watch.observe(progress);
-        let run = Run { gap: self.gap, ..Run::new(&schema, &workload, &observer) };
+        let plain = Run::new(&schema, &workload, &observer);
+        let over_optimum = self.over_optimum.unwrap_or(plain.over_optimum);
+        let run = Run { gap: self.gap, buffers: self.buffers, over_optimum, ..plain };
         let made = match &encoder {
             Some(encoder) => make::from_encoder(encoder, self.stamps, &run),
             None => {
@@ -92,31 +114,67 @@ impl Make {
             }
         };
         watch.finish();
-        let Made { mechanism, sensitivity } = made?;
+        let Made { mechanism, sensitivity, cost } = made?;
         if watch.stopped() {
             return Err(Error::Interrupted.into());
         }
         self.keep.write(&mechanism)?;
         let seconds = start.elapsed().as_secs_f64();
-        let stamps = match mechanism.noise() {
-            Noise::Structured(structured) => structured.stamps,
-            _ => 1,
+        let structured = match mechanism.noise() {
+            Noise::Structured(structured) => Some(structured),
+            _ => None,
         };
+        let stamps = structured.map_or(1, |structured| structured.stamps);
+        let buffers = structured.and_then(Structured::buffers);
+        let rows = cost.map(|cost| cost.stream_memory_rows);
+        let gap = mechanism.claims().lower_bound.map(|_| mechanism.claims().gap());
+        if let (Some(_), Some(gap)) = (buffers, gap.filter(|gap| *gap > over_optimum)) {
+            eprintln!(
+                "antiphon: note: the loss is at most {} above the best possible; the {} of --over-optimum was not reached",
+                percent(gap),
+                percent(over_optimum)
+            );
+        }
         if json {
             let mut value = figures_json(&mechanism, sensitivity.as_ref());
             value["name"] = self.family.name().into();
             value["stamps"] = stamps.into();
+            value["buffers"] = buffers.into();
+            value["over_optimum"] = gap.into();
+            value["stream_memory_rows"] = rows.into();
             value["seconds"] = seconds.into();
             self.keep.add_to(&mut value, &mechanism);
             print_json(&value)?;
         } else {
-            let title = stamp::title(self.family.name(), stamps);
-            say!("{title}: a {} mechanism", mechanism.noise().kind());
+            match structured.filter(|_| buffers.is_some()) {
+                Some(structured) => {
+                    let distance = gap.map_or(String::new(), |gap| {
+                        format!(", at most {} above the best possible", percent(gap))
+                    });
+                    let rows = counted(rows.unwrap_or_default(), "row");
+                    say!("{}: {rows} of memory while training{distance}", structured.describe());
+                }
+                None => {
+                    let title = stamp::title(self.family.name(), stamps);
+                    say!("{title}: a {} mechanism", mechanism.noise().kind());
+                }
+            }
             print_figures(&mechanism, sensitivity.as_ref());
             say!("  time          {seconds:.2} s");
             self.keep.print(&mechanism);
         }
         Ok(answer(true))
+    }
+
+    /// Refuses a distance for families that do not look for one.
+    fn check_over_optimum(&self) -> Result<()> {
+        match self.over_optimum {
+            Some(over) if !self.family.has_buffers() => {
+                let allowed = format!("left out for {}, which has no buffers to choose", self.family);
+                Err(Error::argument("over_optimum", allowed, over))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The encoder that `from` asks for; none for other families.

@@ -6,6 +6,7 @@ use crate::output::{answer, bound, given, percent, print_json, program, size, wi
 use antiphon::accounting::gaussian;
 use antiphon::families;
 use antiphon::plan::{Candidate, Comparison, Needs, Recommendation, recommend};
+use antiphon::text::counted;
 use clap::Args;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -73,6 +74,8 @@ impl Plan {
             object["recommended"] = serde_json::json!({
                 "name": chosen.family.name(),
                 "stamps": chosen.stamps,
+                "buffers": chosen.buffers,
+                "over_optimum": chosen.over_optimum,
                 "reason": reason,
                 "command": command,
                 "stream_bytes": chosen.stream_bytes(self.params),
@@ -127,11 +130,11 @@ impl Plan {
         match recommendation.better.map(|place| &comparison.candidates[place]) {
             None => format!(
                 "{} has the least loss of all that were compared{distance}{gain}; {takes}.",
-                chosen.title()
+                titled(chosen)
             ),
             Some(better) => format!(
                 "{} has the least loss of those that fit{distance}{gain}; {takes}; {} ({:.2} times its error) {}.",
-                chosen.title(),
+                titled(chosen),
                 better.title(),
                 better.rmse / chosen.rmse,
                 memory(better)
@@ -154,5 +157,16 @@ impl Plan {
         words.extend(self.run.workload.words());
         words.push("--output mechanism.safetensors".into());
         words.join(" ")
+    }
+}
+
+/// A candidate with what its noise keeps: "comb-blt (4 buffers, 5 rows)".
+fn titled(candidate: &Candidate) -> String {
+    match (candidate.buffers, candidate.cost) {
+        (Some(buffers), Some(cost)) => {
+            let (buffers, rows) = (counted(buffers, "buffer"), counted(cost.stream_memory_rows, "row"));
+            format!("{} ({buffers}, {rows})", candidate.title())
+        }
+        _ => candidate.title(),
     }
 }

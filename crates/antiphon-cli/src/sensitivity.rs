@@ -5,6 +5,7 @@ use crate::output::{answer, bound, print_json};
 use crate::verify::is_numpy;
 use antiphon::error::Error;
 use antiphon::linalg::dense;
+use antiphon::mechanism::factorization::gram_matrix;
 use antiphon::mechanism::{Factorization, Noise, Which};
 use antiphon::optimize::MAX_DENSE_STEPS;
 use antiphon::schema::Schema;
@@ -146,8 +147,7 @@ impl SensitivityCommand {
                 "--all-methods needs the whole gram matrix, which is too large for {steps} steps (at most {MAX_DENSE_STEPS})"
             )));
         }
-        let gram = dense::from_fn(steps, steps, |i, j| factorization.gram(i, j));
-        sensitivity::all_methods(&gram, schema)
+        sensitivity::all_methods(&gram_matrix(factorization), schema)
     }
 }
 

@@ -2,7 +2,13 @@
 
 mod common;
 
+use antiphon::families;
 use common::{antiphon, folder, json, message};
+
+/// The families with buffers, which need few rows and would be recommended before those of these tests.
+fn buffered() -> String {
+    families::names(families::candidates().filter(|family| family.has_buffers())).replace(' ', "")
+}
 
 fn text(folder: &std::path::Path, line: &str) -> String {
     String::from_utf8(antiphon(folder, line).success().get_output().stdout.clone()).unwrap()
@@ -17,15 +23,22 @@ fn compare_lists_every_mechanism_with_all_fields() {
     let mut names: Vec<&str> = mechanisms.iter().map(|m| m["name"].as_str().unwrap()).collect();
     assert_eq!(names[0], "optimal", "the least loss comes first");
     names.sort_unstable();
-    let all = ["fft", "fft-optimal", "identity", "optimal", "single-epoch", "tree-online", "tree-optimal"];
+    let schema = antiphon::schema::Schema::epochs(5, 12).unwrap();
+    let mut all: Vec<&str> =
+        families::candidates().filter(|one| one.suits(&schema)).map(|one| one.name()).collect();
+    all.sort_unstable();
     assert_eq!(names, all);
+    assert!(all.len() >= 8 && all.contains(&"fft-optimal") && all.contains(&"comb-blt"), "{all:?}");
     for mechanism in mechanisms {
         let number = |name: &str| mechanism[name].as_f64().unwrap_or_else(|| panic!("{name} in {mechanism}"));
         assert!((number("over_optimum") - (number("loss") / bound - 1.0)).abs() < 1e-12);
         assert!(number("over_optimum") >= 0.0);
         assert!((number("rmse") - (number("loss") / 60.0).sqrt()).abs() < 1e-9 * number("rmse"));
         assert!(number("stamps") >= 1.0 && number("seconds") >= 0.0 && number("stream_memory_rows") >= 1.0);
-        assert!(number("sensitivity") <= number("sensitivity_spectral") * (1.0 + 1e-8));
+        // Not known where the sensitivity is from a rule of the family's own.
+        let spectral = mechanism["sensitivity_spectral"].as_f64();
+        assert!(spectral.is_some() || !mechanism["buffers"].is_null(), "{mechanism}");
+        assert!(spectral.is_none_or(|bound| number("sensitivity") <= bound * (1.0 + 1e-8)));
         assert_eq!(mechanism["sensitivity_kind"], "exact");
         assert!(number("max_variance") >= number("loss") / 60.0);
     }
@@ -38,7 +51,7 @@ fn compare_lists_every_mechanism_with_all_fields() {
 #[test]
 fn a_plan_recommends_what_fits_and_its_command_works() {
     let folder = folder();
-    let run = "--epochs 4 --steps-per-epoch 16 --momentum 0.9 --params 100";
+    let run = format!("--epochs 4 --steps-per-epoch 16 --momentum 0.9 --params 100 --without {}", buffered());
     // 400 bytes for a row of 100 numbers, 16,640 for the optimum's matrix; a tree needs some eight rows.
     for (memory, name) in [("", "optimal"), ("--memory 4kb", "tree-online"), ("--memory 400", "identity")] {
         let line = format!("plan {run} {memory} --epsilon 8 --delta 1e-6 --json");
@@ -74,17 +87,23 @@ fn a_plan_recommends_what_fits_and_its_command_works() {
 #[test]
 fn candidates_can_be_left_out() {
     let folder = folder();
-    let run = "--epochs 4e0 --steps-per-epoch 16 --params 100 --without single-epoch,fft";
+    let run =
+        format!("--epochs 4e0 --steps-per-epoch 16 --params 100 --without single-epoch,fft,{}", buffered());
     let value = json(folder.path(), &format!("plan {run} --json"), 0);
     let names: Vec<&str> =
         value["mechanisms"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
     assert!(names.len() == 5 && !names.contains(&"single-epoch") && !names.contains(&"fft"), "{names:?}");
     let left_out = value["left_out"].as_array().unwrap();
-    assert!(left_out.len() == 2 && left_out.iter().all(|c| c["reason"] == "as asked (--without)"), "{value}");
+    let least = 2 + buffered().split(',').count();
+    assert!(
+        left_out.len() == least && left_out.iter().all(|c| c["reason"] == "as asked (--without)"),
+        "{value}"
+    );
     assert_eq!(value["recommended"]["name"], "optimal");
     // Without the optimum, the best of the rest, and nothing is said about the best possible.
-    let line = "plan --epochs 4 --steps-per-epoch 16 --params 100 --without optimal,single-epoch";
-    let table = text(folder.path(), line);
+    let without = format!("optimal,single-epoch,{}", buffered());
+    let line = format!("plan --epochs 4 --steps-per-epoch 16 --params 100 --without {without}");
+    let table = text(folder.path(), &line);
     assert!(table.contains("No lower bound on the loss was computed"), "{table}");
     assert!(table.contains("Not compared: optimal, as asked (--without)."), "{table}");
     assert!(table.contains("antiphon make fft-optimal") && !table.contains("least possible"), "{table}");
@@ -129,9 +148,7 @@ fn wrong_input_is_named() {
         ),
         (format!("plan {run} --params 10 --without wavelet"), "must be one of identity, tree-online"),
         (
-            format!(
-                "compare {run} --without identity,tree-online,tree-optimal,fft,fft-optimal,single-epoch,optimal"
-            ),
+            format!("compare {run} --without {}", families::names(families::candidates()).replace(' ', "")),
             "--without must be a list that leaves at least one candidate",
         ),
         (format!("compare {run} --stamps 1.5"), "a whole number in 0..=1e15, such as 100 or 1e2, got 1.5"),

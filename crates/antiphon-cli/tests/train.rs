@@ -174,6 +174,7 @@ fn kills_lose_nothing(epochs: usize, least: usize) {
     let runs = [
         ("optimal", "--mechanism optimal --seed 4"),
         ("dp-sgd", "--mechanism dp-sgd --seed 4"),
+        ("comb-blt", "--mechanism comb-blt --seed 4"),
         ("identity", "--mechanism identity"),
         ("reshuffled", "--sampling reshuffled --seed 4"),
         ("min-separation", "--sampling min-separation --seed 4"),

@@ -151,7 +151,7 @@ impl Design {
         let family = match kind {
             Kind::Family(family) => family,
             Kind::DpSgd | Kind::ShuffledDpSgd => {
-                check_stamps(stamps, false)?;
+                check_stamps(kind, stamps, false)?;
                 let sampled = sampled(kind, rate, schema.steps());
                 return Ok(Design { name: kind.name().into(), noise: Noise::Sampled(sampled) });
             }
@@ -166,9 +166,10 @@ impl Design {
             }
             (stamps, needs) => {
                 // Stamps change nothing about independent noise.
-                check_stamps(stamps, needs == Needs::Stamps || family == families::IDENTITY)?;
+                check_stamps(kind, stamps, needs == Needs::Stamps || family == families::IDENTITY)?;
                 let stamps = stamps.unwrap_or(1);
-                (stamps, family.design(&Run { stamps, ..run })?)
+                let run = Run { stamps, ..run };
+                (stamps, make::checked_design(family, &run)?)
             }
         };
         Design::of(kind.with_stamps(stamps), make::finish(designed, &run)?.mechanism)
@@ -202,10 +203,10 @@ pub fn figures(kind: Option<Kind>, rate: f64, steps: usize, budget: Budget) -> R
     Ok(Figures::new(&budget.account(run, Adjacency::ZeroOut)?, valid))
 }
 
-fn check_stamps(stamps: Option<usize>, stamped: bool) -> Result<()> {
+fn check_stamps(kind: Kind, stamps: Option<usize>, stamped: bool) -> Result<()> {
     match stamps {
         Some(stamps) if !stamped => {
-            let allowed = "left out for optimal and DP-SGD, which are not stamped";
+            let allowed = format!("left out for {}, which is not stamped", kind.name());
             Err(Error::argument("stamps", allowed, stamps))
         }
         _ => Ok(()),

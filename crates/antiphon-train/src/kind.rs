@@ -38,10 +38,22 @@ pub(crate) fn kind_of(name: &str) -> &str {
     name.split_once(", ").map_or(name, |(kind, _)| kind)
 }
 
+/// Most steps of a run for which the optimum is made where nobody names a kind.
+pub const MOST_OPTIMAL_STEPS: usize = 4_000;
+
 impl Kind {
     /// All of them, from the simplest to the best, then those that are sampled.
     pub fn all() -> impl Iterator<Item = Kind> {
         families::candidates().map(Kind::Family).chain([Kind::DpSgd, Kind::ShuffledDpSgd])
+    }
+
+    /// What a run of so many steps in fixed order has where nobody names a kind: the optimum, and for long runs the comb, whose noise takes a
+    /// few random numbers per step and coordinate instead of half as many as there are steps.
+    pub fn usual(steps: usize) -> Kind {
+        match steps <= MOST_OPTIMAL_STEPS {
+            true => Kind::Family(families::OPTIMAL),
+            false => Kind::Family(families::COMB_BLT),
+        }
     }
 
     /// All names, for messages.
@@ -96,6 +108,8 @@ mod tests {
         for same in ["optimal", "tree-optimal, 5 stamps", "fft", "optimal for 5 epochs", "m.safetensors"] {
             assert_eq!((current_name(same), former_name(same)), (same.into(), same.into()));
         }
+        assert_eq!(Kind::usual(4_000), Kind::Family(families::OPTIMAL));
+        assert_eq!(Kind::usual(4_001), Kind::Family(families::COMB_BLT));
         for name in Kind::names().split(", ") {
             assert_eq!(name.parse::<Kind>().unwrap().name(), name);
         }

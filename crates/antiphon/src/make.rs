@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 use crate::linalg::dense::Matrix;
 use crate::mechanism::family::{Designed, Run};
 use crate::mechanism::{
-    Certificate, Claims, Factorization, Family, Mechanism, Noise, NoisingMatrix, Structured, sensitivity_of,
+    Certificate, Claims, Cost, Factorization, Family, Mechanism, Noise, NoisingMatrix, Structured,
+    sensitivity_of,
 };
 use crate::optimize::{self, Observer};
 use crate::schema::Schema;
@@ -34,6 +35,7 @@ pub fn make(family: Family, run: &Run<'_>) -> Result<Mechanism> {
 /// What a family designs for a run, after a look at what the run asks for.
 pub fn checked_design(family: Family, run: &Run<'_>) -> Result<Designed> {
     check(run)?;
+    family.check(run)?;
     family.design(run)
 }
 
@@ -44,17 +46,20 @@ pub struct Made {
     pub mechanism: Mechanism,
     /// The bracket; `None` where the optimizer made the mechanism and its sensitivity.
     pub sensitivity: Option<Sensitivity>,
+    /// What it takes to draw the noise; `None` where no noise can be drawn.
+    pub cost: Option<Cost>,
 }
 
 /// What a family designed for a run, with figures and proof.
 pub fn finish(designed: Designed, run: &Run<'_>) -> Result<Made> {
     match designed {
-        Designed::Mechanism(mechanism) => Ok(Made { mechanism: *mechanism, sensitivity: None }),
-        Designed::Noise(noise) => with_figures(noise, certificate(run)?, run),
-        Designed::Proven(noise, certificate) => {
-            let bound = crate::certificate::lower_bound(run.schema, run.workload, &certificate)?;
-            with_figures(noise, Some((certificate, bound.value)), run)
+        Designed::Mechanism(mechanism) => {
+            let dense = matches!(mechanism.noise, Noise::Dense(_));
+            let cost = dense.then(|| Cost::dense(run.schema.steps()));
+            Ok(Made { mechanism: *mechanism, sensitivity: None, cost })
         }
+        Designed::Noise(noise) => with_figures(noise, certificate(run)?, run),
+        Designed::Proven(noise, certificate, bound) => with_figures(noise, Some((certificate, bound)), run),
     }
 }
 
@@ -123,23 +128,27 @@ pub fn from_encoder(encoder: &Matrix, stamps: Option<usize>, run: &Run<'_>) -> R
 
 fn with_figures(noise: Noise, proof: Option<(Certificate, f64)>, run: &Run<'_>) -> Result<Made> {
     let Run { schema, workload, .. } = *run;
-    let (found, sensitivity, squared_error) = match &noise {
+    let (found, sensitivity, squared_error, cost) = match &noise {
         Noise::Dense(noising) => {
             let found = noising.sensitivity(schema)?;
             // Up: whoever inverts the stored matrix in another way gets another residual and must still find the claim true.
             let sensitivity = claimed(&found.sensitivity) * (1.0 + 4.0 * found.residual);
-            (found.sensitivity, sensitivity, noising.squared_error(workload))
+            (found.sensitivity, sensitivity, noising.squared_error(workload), Cost::dense(schema.steps()))
         }
         Noise::Structured(structured) => {
             let factorization = structured.factorization(schema.steps())?;
             let found = sensitivity_of(&factorization, schema)?;
             let mut sensitivity = claimed(&found);
-            if !schema.is_listed() {
-                // Bounds of the same matrix by two ways may differ by more than rounding.
-                let derived = verify::structured::derive(structured, schema, workload)?.sensitivity;
-                sensitivity = sensitivity.max(claimed(&derived));
+            let mut squared_error: f64 = factorization.variances(workload).iter().sum();
+            // Bounds of the same matrix by two ways may differ by more than rounding, and so may a fast rule and the matrices that parameters
+            // stand for: whatever is larger is claimed. Of many steps `verify` writes no matrices out, and finds what was found here.
+            let explicit = schema.steps() <= verify::structured::MAX_EXPLICIT_STEPS;
+            if !schema.is_listed() || (explicit && !structured.parameters.is_empty()) {
+                let derived = verify::structured::derive(structured, schema, workload)?;
+                sensitivity = sensitivity.max(claimed(&derived.sensitivity));
+                squared_error = squared_error.max(derived.squared_error);
             }
-            (found, sensitivity, factorization.variances(workload).iter().sum())
+            (found, sensitivity, squared_error, factorization.cost())
         }
         Noise::Implicit { .. } => {
             return Err(Error::Unsupported(
@@ -152,7 +161,7 @@ fn with_figures(noise: Noise, proof: Option<(Certificate, f64)>, run: &Run<'_>) 
     let claims = Claims { loss, lower_bound, sensitivity };
     let mechanism =
         Mechanism { schema: schema.clone(), workload: workload.clone(), noise, certificate, claims };
-    Ok(Made { mechanism, sensitivity: Some(found) })
+    Ok(Made { mechanism, sensitivity: Some(found), cost: Some(cost) })
 }
 
 fn claimed(found: &Sensitivity) -> f64 {

@@ -45,6 +45,8 @@ pub struct Candidate {
     pub family: Family,
     /// How often it is repeated.
     pub stamps: usize,
+    /// How many buffers its noise has; `None` where the family has none.
+    pub buffers: Option<usize>,
     /// sens²·‖B‖²_F.
     pub loss: f64,
     /// √(loss / n).
@@ -78,10 +80,16 @@ impl Candidate {
         }
     }
 
-    fn new(family: Family, stamps: usize, evaluation: Evaluation, start: Instant) -> Self {
+    fn new(
+        family: Family,
+        (stamps, buffers): (usize, Option<usize>),
+        evaluation: Evaluation,
+        start: Instant,
+    ) -> Self {
         Candidate {
             family,
             stamps,
+            buffers,
             loss: evaluation.loss(),
             rmse: evaluation.rmse(),
             sensitivity: evaluation.sensitivity.upper,
@@ -101,6 +109,7 @@ impl Candidate {
         Candidate {
             family,
             stamps: 1,
+            buffers: None,
             loss: claims.loss,
             rmse: claims.rmse(mechanism.steps()),
             sensitivity: claims.sensitivity,
@@ -286,7 +295,7 @@ pub fn best_stamps(
             return Err(Error::Interrupted);
         }
         let run = Run { stamps, ..*run };
-        let found = family.design(&run).and_then(|designed| {
+        let found = family.check(&run).and_then(|()| family.design(&run)).and_then(|designed| {
             let evaluation = worth(&designed, &run)?;
             Ok((stamps, designed, evaluation))
         });
@@ -306,11 +315,7 @@ pub fn best_stamps(
 }
 
 fn worth(designed: &Designed, run: &Run<'_>) -> Result<Option<Evaluation>> {
-    let noise = match designed {
-        Designed::Noise(noise) | Designed::Proven(noise, _) => noise,
-        Designed::Mechanism(mechanism) => &mechanism.noise,
-    };
-    Ok(match noise {
+    Ok(match designed.noise() {
         Noise::Structured(structured) => {
             let factorization = structured.factorization(run.schema.steps())?;
             Some(evaluate(&factorization, run.schema, run.workload)?)
@@ -356,18 +361,20 @@ impl Search<'_> {
         };
         let run = Run { gap, may_be_implicit: true, ..Run::new(schema, workload, &observe) };
         let (stamps, designed, evaluation) = best_stamps(self.family, counts, &run, &tried)?;
+        let buffers = match designed.noise() {
+            Noise::Structured(structured) => structured.buffers(),
+            _ => None,
+        };
         let (mechanism, lower_bound) = match designed {
             Designed::Mechanism(mechanism) => {
                 let bound = mechanism.claims.lower_bound;
                 (Some(mechanism), bound)
             }
-            Designed::Proven(_, certificate) => {
-                (None, Some(verify::lower_bound(schema, workload, &certificate)?.value))
-            }
+            Designed::Proven(_, _, bound) => (None, Some(bound)),
             Designed::Noise(_) => (None, None),
         };
         let candidate = match (evaluation, mechanism) {
-            (Some(evaluation), _) => Candidate::new(self.family, stamps, evaluation, start),
+            (Some(evaluation), _) => Candidate::new(self.family, (stamps, buffers), evaluation, start),
             (None, Some(mechanism)) => Candidate::claimed(self.family, &mechanism, start),
             (None, None) => return Err(Error::Unsupported("nothing is known of what was made".into())),
         };

@@ -277,6 +277,13 @@ impl Training {
         Training { steps: to - from, momentum: self.momentum, rates }
     }
 
+    /// A run of fewer steps, with the rates of these.
+    pub(crate) fn sampled(&self, steps: impl ExactSizeIterator<Item = usize>) -> Training {
+        let count = steps.len();
+        let rates = self.rates.as_ref().map(|rates| steps.map(|t| rates[t]).collect());
+        Training { steps: count, momentum: self.momentum, rates }
+    }
+
     /// The learning rate of a step.
     pub fn rate(&self, i: usize) -> f64 {
         self.rates.as_ref().map_or(1.0, |rates| rates[i])

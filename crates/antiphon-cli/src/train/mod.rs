@@ -48,20 +48,17 @@ use std::process::ExitCode;
 ///   poisson               each example in each step with the same probability: only for dp-sgd
 ///
 /// Mechanisms (--mechanism, or several with --compare):
-///   optimal               the best matrix mechanism for the run, only with fixed order. Without
-///                         --mechanism: optimal; per-epoch for reshuffled, single-epoch for
-///                         min-separation, dp-sgd for poisson
-///   tree-online           binary tree, online decoder (DP-FTRL)
-///   tree-optimal          binary tree, optimal decoder
-///   fft, fft-optimal      the FFT mechanism, without and with its optimal decoder
-///   single-epoch          the optimum for one pass over the data, used for all epochs
-///   per-epoch             the best whose noise is independent between epochs
-///   identity              independent noise, same batches, no amplification
+///   {candidates}
 ///   dp-sgd                independent noise, Poisson samples, amplification by sampling
 ///   dp-sgd-shuffled       as dp-sgd, but with shuffled batches: NOT a valid guarantee
 ///   FILE                  a mechanism file for as many steps, not an implicit one, whose schema
 ///                         allows what --sampling does. It is verified first. For a file named like
 ///                         one of these write ./optimal
+///
+/// Without --mechanism: in fixed order optimal, and comb-blt for more than 4,000 steps, where the
+/// optimum draws thousands of random numbers for each number of noise; per-epoch for reshuffled,
+/// single-epoch for min-separation, dp-sgd for poisson. optimal and comb-blt are only for fixed
+/// order.
 ///
 /// Ctrl-C stops after the current step and, with --checkpoints, writes a checkpoint first; Ctrl-C
 /// again stops at once. After a kill at any moment the same command with --resume continues the run;
@@ -93,15 +90,20 @@ pub struct Train {
     /// cover that choice
     #[arg(long, value_name = "N", help_heading = "Task")]
     held_out: Option<usize>,
-    /// optimal, tree-online, tree-optimal, fft, fft-optimal, single-epoch, per-epoch, identity, dp-sgd, dp-sgd-shuffled, or a
-    /// mechanism file; --help explains them
-    #[arg(long, value_name = "NAME", conflicts_with = "compare", help_heading = "Noise")]
+    // The help is that of the table of families.
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "compare",
+        help_heading = "Noise",
+        help = format!("{}, or a mechanism file; --help explains them", Kind::names())
+    )]
     mechanism: Option<String>,
     /// Several mechanisms, separated by commas: each is trained at the same ε, or with the same --noise-multiplier
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Noise")]
     compare: Vec<String>,
     /// Use the mechanism S times in a row, each time for an equal part of the steps (default: the best of 1, 2, 5, 10, 20).
-    /// Not for optimal, dp-sgd and files
+    /// Only for mechanisms that can be repeated
     #[arg(long, value_name = "S", help_heading = "Noise")]
     stamps: Option<usize>,
     /// Make the mechanism for this momentum and cooldown instead of plain sums of gradients
@@ -241,12 +243,15 @@ impl Train {
     }
 
     fn train(&self, json: bool, stop: &Stop) -> anyhow::Result<ExitCode> {
-        let names = self.mechanisms();
+        let mut names = self.mechanisms();
         // Several mechanisms that nobody named are those of the demonstration.
         let demonstration = names.len() > 1 && self.compare.is_empty();
         let repeats = self.repeats.unwrap_or(if demonstration { 20 } else { 1 });
         self.check(&names, repeats)?;
         let task = self.task()?;
+        if self.names_nothing() {
+            self.choose(&mut names, &task)?;
+        }
         if let Some(warning) = large_delta(self.delta(), task.train.len(), "training example") {
             eprintln!("antiphon: warning: {warning}");
         }
@@ -342,6 +347,18 @@ impl Train {
             }
             (None, None, _) => vec!["optimal".into()],
         }
+    }
+
+    /// Whether nobody said which noise, in fixed order.
+    fn names_nothing(&self) -> bool {
+        self.mechanism.is_none() && self.compare.is_empty() && self.sampling.mechanism().is_none()
+    }
+
+    /// The usual mechanism of so many steps, in place of the optimum: how many there are is known once the data are.
+    fn choose(&self, names: &mut [String], task: &Task) -> Result<()> {
+        let (_, settings) = self.settings(task, &names[0])?;
+        names[0] = Kind::usual(settings.steps(task.train.len())).name().into();
+        Ok(())
     }
 
     /// What can be known to be wrong before any work.

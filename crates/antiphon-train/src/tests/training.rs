@@ -188,7 +188,8 @@ fn a_mechanism_is_made_for_what_the_loop_does() {
 #[test]
 fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
-    let named = ["optimal", "tree", "dp-sgd"].map(|mechanism| (mechanism, Run::new(mechanism, 4.0)));
+    let named =
+        ["optimal", "tree", "dp-sgd", "comb-blt"].map(|mechanism| (mechanism, Run::new(mechanism, 4.0)));
     let ordered = [Order::Reshuffled, SEPARATED].map(|order| (order.name(), Run::ordered(order)));
     for (name, run) in named.into_iter().chain(ordered) {
         let whole = run.whole(9);

@@ -73,7 +73,8 @@ impl Row for PerEpoch {
         let noise = Noise::Structured(Structured::new(PER_EPOCH, stamps, parameters));
         Ok(match (run.schema, run.schema.is_listed()) {
             (Schema::Reshuffled { .. }, false) if crate::certificate::fits(run.schema) => {
-                Designed::Proven(noise, found.certificate)
+                let bound = crate::certificate::lower_bound(run.schema, run.workload, &found.certificate)?;
+                Designed::Proven(noise, found.certificate, bound.value)
             }
             _ => Designed::Noise(noise),
         })

@@ -136,7 +136,7 @@ impl Stream for Doubled {
         memory.fill(7.0);
     }
 
-    fn next_row(&self, step: usize, memory: &mut [f64], draw: Draw<'_>, out: &mut [f32]) {
+    fn next_row(&self, step: usize, _: &[f64], memory: &mut [f64], draw: Draw<'_>, out: &mut [f32]) {
         assert!(memory.len() == TILE && memory.iter().all(|seen| *seen == 7.0 + step as f64), "row {step}");
         memory.iter_mut().for_each(|seen| *seen += 1.0);
         let mut z = [0.0; TILE];

@@ -6,6 +6,7 @@ use safetensors::SafeTensors;
 use std::fs;
 use tempfile::TempDir;
 
+mod combs;
 mod structured;
 
 fn triangular(n: usize, seeded: &mut Seeded) -> Matrix {

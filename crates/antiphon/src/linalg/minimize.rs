@@ -1,9 +1,10 @@
-//! Minimization of smooth functions of a few to about a thousand variables: BFGS.
+//! Minimization of smooth functions of a few to many thousand variables: BFGS.
 //!
 //! Dense approximations of the inverse Hessian, and a line search for the weak Wolfe conditions by bracketing and cubic interpolation. The
 //! function may answer with infinity or NaN outside its domain: such points count as too far.
 
 use super::dense::Matrix;
+use std::collections::VecDeque;
 
 /// When to stop.
 #[derive(Debug, Clone, Copy)]
@@ -62,9 +63,18 @@ const FLAT: f64 = 0.9;
 const POINTS: usize = 60;
 
 /// A local minimum of f near x0. f gets a point and room for the gradient, and returns the value.
-pub fn minimize(x0: &[f64], mut f: impl FnMut(&[f64], &mut [f64]) -> f64, options: &Options) -> Minimum {
+pub fn minimize(x0: &[f64], f: impl FnMut(&[f64], &mut [f64]) -> f64, options: &Options) -> Minimum {
+    go_on(x0, f, options, &mut Curvature::new(x0.len()))
+}
+
+/// As [`minimize`], with what is known of the curvature from the same function, or one much like it.
+pub fn go_on(
+    x0: &[f64],
+    mut f: impl FnMut(&[f64], &mut [f64]) -> f64,
+    options: &Options,
+    inverse: &mut Curvature,
+) -> Minimum {
     let mut at = Point::of(x0.to_vec(), &mut f);
-    let mut inverse = InverseHessian::new(x0.len());
     let (mut values, mut evaluations, mut iterations) = (vec![at.value], 1, 0);
     let stop = loop {
         if largest(&at.gradient) <= options.gradient {
@@ -91,7 +101,7 @@ pub fn minimize(x0: &[f64], mut f: impl FnMut(&[f64], &mut [f64]) -> f64, option
                     if inverse.is_new() {
                         break Stop::LineSearch;
                     }
-                    inverse = InverseHessian::new(x0.len());
+                    *inverse = Curvature::new(x0.len());
                     continue;
                 }
             };
@@ -118,27 +128,47 @@ impl Point {
     }
 }
 
-/// The approximation of the inverse Hessian; `None` before the first step, when nothing is known of the scale.
-struct InverseHessian {
-    matrix: Option<Matrix>,
+/// What is known of the inverse Hessian. Up to [`MOST_DENSE`] variables it is a matrix, beyond that the last steps.
+#[derive(Debug, Clone)]
+pub struct Curvature {
     size: usize,
+    known: Known,
 }
 
-impl InverseHessian {
-    fn new(size: usize) -> Self {
-        InverseHessian { matrix: None, size }
+#[derive(Debug, Clone)]
+enum Known {
+    /// Not even the scale.
+    Nothing,
+    /// An approximation of the inverse Hessian.
+    Matrix(Matrix),
+    /// Steps and how the gradient changed along them, the last one first.
+    Steps(VecDeque<(Vec<f64>, Vec<f64>)>),
+}
+
+/// More variables than this have no matrix.
+const MOST_DENSE: usize = 5_000;
+/// How many steps are remembered instead.
+const REMEMBERED: usize = 60;
+
+impl Curvature {
+    /// Of a function of so many variables, of which nothing is known.
+    pub fn new(size: usize) -> Self {
+        Curvature { size, known: Known::Nothing }
     }
 
     fn is_new(&self) -> bool {
-        self.matrix.is_none()
+        matches!(self.known, Known::Nothing)
     }
 
     /// −H·g.
     fn direction(&self, gradient: &[f64]) -> Vec<f64> {
-        match &self.matrix {
-            Some(h) => self.product(h, gradient).iter().map(|x| -x).collect(),
-            None => gradient.iter().map(|x| -x).collect(),
-        }
+        let mut direction = match &self.known {
+            Known::Nothing => gradient.to_vec(),
+            Known::Matrix(h) => product(h, gradient),
+            Known::Steps(steps) => two_loops(steps, gradient),
+        };
+        direction.iter_mut().for_each(|x| *x = -*x);
+        direction
     }
 
     /// The step that the line search tries first: along a mere gradient one of length at most one.
@@ -146,15 +176,6 @@ impl InverseHessian {
         if self.is_new() { (1.0 / dot(gradient, gradient).sqrt()).min(1.0) } else { 1.0 }
     }
 
-    fn product(&self, h: &Matrix, x: &[f64]) -> Vec<f64> {
-        let mut product = vec![0.0; self.size];
-        for (j, x) in x.iter().enumerate() {
-            product.iter_mut().zip(h.col_as_slice(j)).for_each(|(sum, h)| *sum += h * x);
-        }
-        product
-    }
-
-    /// H ← (I − s·yᵀ/sᵀy)·H·(I − y·sᵀ/sᵀy) + s·sᵀ/sᵀy.
     fn update(&mut self, from: &Point, to: &Point) {
         let s = difference(&to.x, &from.x);
         let y = difference(&to.gradient, &from.gradient);
@@ -163,17 +184,61 @@ impl InverseHessian {
         if !(sy > 1e-14 * (dot(&s, &s) * yy).sqrt()) {
             return;
         }
-        let mut h = self.matrix.take().unwrap_or_else(|| {
-            super::dense::from_fn(self.size, self.size, |i, j| if i == j { sy / yy } else { 0.0 })
-        });
-        let hy = self.product(&h, &y);
-        let own = (1.0 + dot(&y, &hy) / sy) / sy;
-        for j in 0..self.size {
-            let (a, b) = (own * s[j] - hy[j] / sy, s[j] / sy);
-            h.col_as_slice_mut(j).iter_mut().zip(&s).zip(&hy).for_each(|((h, s), hy)| *h += a * s - b * hy);
+        if self.is_new() {
+            let scaled = |i, j| if i == j { sy / yy } else { 0.0 };
+            self.known = match self.size <= MOST_DENSE {
+                true => Known::Matrix(super::dense::from_fn(self.size, self.size, scaled)),
+                false => Known::Steps(VecDeque::new()),
+            };
         }
-        self.matrix = Some(h);
+        match &mut self.known {
+            Known::Nothing => {}
+            Known::Matrix(h) => update(h, &s, &y, sy),
+            Known::Steps(steps) => {
+                steps.truncate(REMEMBERED - 1);
+                steps.push_front((s, y));
+            }
+        }
     }
+}
+
+fn product(h: &Matrix, x: &[f64]) -> Vec<f64> {
+    let mut product = vec![0.0; x.len()];
+    for (j, x) in x.iter().enumerate() {
+        product.iter_mut().zip(h.col_as_slice(j)).for_each(|(sum, h)| *sum += h * x);
+    }
+    product
+}
+
+/// H ← (I − s·yᵀ/sᵀy)·H·(I − y·sᵀ/sᵀy) + s·sᵀ/sᵀy.
+fn update(h: &mut Matrix, s: &[f64], y: &[f64], sy: f64) {
+    let hy = product(h, y);
+    let own = (1.0 + dot(y, &hy) / sy) / sy;
+    super::dense::for_each_column(h, |j, column| {
+        let (a, b) = (own * s[j] - hy[j] / sy, s[j] / sy);
+        column.iter_mut().zip(s).zip(&hy).for_each(|((h, s), hy)| *h += a * s - b * hy);
+    });
+}
+
+/// The same applied to a vector, by the steps from which H would have been made (Nocedal and Wright, algorithm 7.4).
+fn two_loops(steps: &VecDeque<(Vec<f64>, Vec<f64>)>, gradient: &[f64]) -> Vec<f64> {
+    let mut x = gradient.to_vec();
+    let add = |x: &mut [f64], weight: f64, v: &[f64]| x.iter_mut().zip(v).for_each(|(x, v)| *x += weight * v);
+    let mut weights = Vec::with_capacity(steps.len());
+    for (s, y) in steps {
+        let weight = dot(s, &x) / dot(s, y);
+        add(&mut x, -weight, y);
+        weights.push(weight);
+    }
+    if let Some((s, y)) = steps.front() {
+        let scale = dot(s, y) / dot(y, y);
+        x.iter_mut().for_each(|x| *x *= scale);
+    }
+    for ((s, y), weight) in steps.iter().zip(weights).rev() {
+        let weight = weight - dot(y, &x) / dot(s, y);
+        add(&mut x, weight, s);
+    }
+    x
 }
 
 /// A point along the direction that meets the weak Wolfe conditions, or at least has a lower value, and how many points were tried.
@@ -294,6 +359,23 @@ mod tests {
         let found = minimize(&vec![0.0; n], quadratic, &options);
         assert!(found.gradient <= 1e-8, "{:?} {} {}", found.stop, found.gradient, found.iterations);
         assert!(found.x.iter().enumerate().all(|(i, x)| (x - i as f64).abs() < 1e-6));
+    }
+
+    #[test]
+    fn many_variables_are_minimized_from_the_last_steps() {
+        let n = MOST_DENSE + 1;
+        let x0: Vec<f64> = (0..n).map(|i| if i % 2 == 0 { -1.2 } else { 1.0 }).collect();
+        let scale = |i: usize| 1.0 + (i % 100) as f64;
+        let quadratic = |x: &[f64], gradient: &mut [f64]| -> f64 {
+            gradient.iter_mut().zip(x).enumerate().for_each(|(i, (g, x))| *g = scale(i) * (x - 1.0));
+            0.5 * gradient.iter().zip(x).map(|(g, x)| g * (x - 1.0)).sum::<f64>()
+        };
+        let mut curvature = Curvature::new(n);
+        let options = Options { iterations: 30, ..Options::default() };
+        let first = go_on(&x0, quadratic, &options, &mut curvature);
+        let then = go_on(&first.x, quadratic, &Options { iterations: 200, ..options }, &mut curvature);
+        assert!(matches!(curvature.known, Known::Steps(_)));
+        assert!(then.x.iter().all(|x| (x - 1.0).abs() < 1e-8), "{:?} {}", then.stop, then.gradient);
     }
 
     #[test]

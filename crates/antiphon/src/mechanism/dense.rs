@@ -221,14 +221,6 @@ impl Factorization for DenseFactorization {
     }
 
     fn cost(&self) -> Cost {
-        let n = self.steps() as f64;
-        Cost {
-            stream_memory_rows: 1, // earlier rows of Z are drawn again from the key
-            stream_flops_per_step: n + 1.0,
-            stream_gaussians_per_step: (n + 1.0) / 2.0,
-            pregenerate_memory_rows: self.steps(), // a column of Z
-            pregenerate_flops_per_step: n + 1.0,
-            coefficient_bytes: 4 * self.steps() * (self.steps() + 1),
-        }
+        Cost::dense(self.steps())
     }
 }

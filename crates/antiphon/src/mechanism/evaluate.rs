@@ -11,7 +11,8 @@ use crate::workload::Workload;
 pub struct Evaluation {
     /// The sensitivity of C.
     pub sensitivity: Sensitivity,
-    /// The paper's bound on it from eigenvalues; `None` where the patterns cannot be listed.
+    /// The paper's bound on it from eigenvalues; `None` where the patterns cannot be listed, and where the sensitivity is from a rule of the
+    /// family's own.
     pub spectral_bound: Option<f64>,
     /// The variance of the noise in every iterate at noise multiplier 1 and clip norm 1: sens²·(diagonal of BBᵀ).
     pub variances: Vec<f64>,
@@ -47,12 +48,16 @@ pub fn evaluate(
     schema: &Schema,
     workload: &Workload,
 ) -> Result<Evaluation> {
-    let sensitivity = sensitivity_of(factorization, schema)?;
+    check_steps(factorization, "the schema", schema.steps())?;
     check_steps(factorization, "the workload", workload.steps())?;
-    let entry = |i: usize, j: usize| factorization.gram(i, j);
-    let block = |step: usize| factorization.block_start(step);
-    let entries = Entries { entry: &entry, error: factorization.gram_error(), blocks: Some(&block) };
-    let spectral_bound = sensitivity::spectral_bound_of_entries(entries, schema)?;
+    // A rule of its own stands for a gram matrix that is not looked at.
+    let (sensitivity, spectral_bound) = match factorization.own_sensitivity(schema) {
+        Some(found) => (found?.sensitivity, None),
+        None => with_entries(factorization, |entries| {
+            let found = sensitivity::sensitivity_of_entries(entries, schema)?;
+            Ok((found, sensitivity::spectral_bound_of_entries(entries, schema)?))
+        })?,
+    };
     let scale = sensitivity.upper * sensitivity.upper;
     let variances = factorization.variances(workload).iter().map(|v| v * scale).collect();
     Ok(Evaluation { sensitivity, spectral_bound, variances, cost: factorization.cost() })
@@ -69,10 +74,14 @@ pub fn worst_case_of(factorization: &dyn Factorization, schema: &Schema) -> Resu
     if let Some(found) = factorization.own_sensitivity(schema) {
         return found;
     }
+    with_entries(factorization, |entries| sensitivity::worst_case_of_entries(entries, schema))
+}
+
+/// What follows from the gram matrix, entry by entry.
+fn with_entries<T>(factorization: &dyn Factorization, f: impl FnOnce(Entries<'_>) -> Result<T>) -> Result<T> {
     let entry = |i: usize, j: usize| factorization.gram(i, j);
     let block = |step: usize| factorization.block_start(step);
-    let entries = Entries { entry: &entry, error: factorization.gram_error(), blocks: Some(&block) };
-    sensitivity::worst_case_of_entries(entries, schema)
+    f(Entries { entry: &entry, error: factorization.gram_error(), blocks: Some(&block) })
 }
 
 fn check_steps(factorization: &dyn Factorization, name: &str, steps: usize) -> Result<()> {

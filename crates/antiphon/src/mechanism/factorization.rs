@@ -24,6 +24,11 @@ pub trait Factorization: Send + Sync {
     /// X_ij of the gram matrix X = CᵀC.
     fn gram(&self, i: usize, j: usize) -> f64;
 
+    /// Whether an entry takes time that grows with n. C is written out then where many of them are needed.
+    fn gram_is_slow(&self) -> bool {
+        false
+    }
+
     /// How far [`Factorization::gram`] can be from the true entry by rounding.
     fn gram_error(&self) -> f64 {
         0.0
@@ -76,6 +81,21 @@ pub struct Cost {
     pub coefficient_bytes: usize,
 }
 
+impl Cost {
+    /// Of one dense matrix for all steps.
+    pub fn dense(steps: usize) -> Cost {
+        let n = steps as f64;
+        Cost {
+            stream_memory_rows: 1, // earlier rows of Z are drawn again from the key
+            stream_flops_per_step: n + 1.0,
+            stream_gaussians_per_step: (n + 1.0) / 2.0,
+            pregenerate_memory_rows: steps, // a column of Z
+            pregenerate_flops_per_step: n + 1.0,
+            coefficient_bytes: 4 * steps * (steps + 1),
+        }
+    }
+}
+
 /// Columns that are treated at once.
 const TILE: usize = 64;
 
@@ -106,6 +126,15 @@ pub fn encoder_matrix(factorization: &dyn Factorization) -> Matrix {
         }
     }
     c
+}
+
+/// X, written out: n×n numbers.
+pub fn gram_matrix(factorization: &dyn Factorization) -> Matrix {
+    let n = factorization.steps();
+    match factorization.gram_is_slow() {
+        true => dense::gram(&encoder_matrix(factorization)),
+        false => dense::from_fn(n, n, |i, j| factorization.gram(i, j)),
+    }
 }
 
 /// W, written out: n × inputs numbers.

@@ -45,6 +45,17 @@ pub trait Row: Send + Sync {
         true
     }
 
+    /// How many buffers a mechanism with these parameters has: rows that its noise keeps between steps, of which [`Run::buffers`] may ask for a
+    /// number. Such a mechanism is one for all steps and is not repeated. `None` for families that have none.
+    fn buffers(&self, _parameters: &Parameters) -> Option<usize> {
+        None
+    }
+
+    /// Why no mechanism of it can be made for a schema, where that is so: the whole message.
+    fn refuses(&self, _schema: &Schema) -> Option<String> {
+        None
+    }
+
     /// Whether it is a candidate for a run of this schema, where nobody asks for it by name.
     fn suits(&self, _schema: &Schema) -> bool {
         true
@@ -106,6 +117,10 @@ pub struct Run<'a> {
     pub encoder: Option<&'a Matrix>,
     /// Whether the optimum may be implicit where its matrix would be too large. No noise can be drawn from it then.
     pub may_be_implicit: bool,
+    /// So many buffers, for families that have them; as many as it takes, where nothing is said.
+    pub buffers: Option<usize>,
+    /// How far above the best possible loss a family with buffers may be, relatively: it takes no more buffers than that needs.
+    pub over_optimum: f64,
     /// Sees the optimizer's progress.
     pub observer: Observer<'a>,
 }
@@ -115,10 +130,20 @@ pub struct Run<'a> {
 pub enum Designed {
     /// The noise; its figures are still to be found.
     Noise(Noise),
-    /// The noise, and a certificate for the run that the work gave.
-    Proven(Noise, Certificate),
+    /// The noise, a certificate for the run that the work gave, and the lower bound that it proves.
+    Proven(Noise, Certificate, f64),
     /// A mechanism with figures and certificate.
     Mechanism(Box<Mechanism>),
+}
+
+impl Designed {
+    /// What is added to the gradients.
+    pub fn noise(&self) -> &Noise {
+        match self {
+            Designed::Noise(noise) | Designed::Proven(noise, ..) => noise,
+            Designed::Mechanism(mechanism) => &mechanism.noise,
+        }
+    }
 }
 
 /// Both matrices, written out.
@@ -155,16 +180,37 @@ impl Parameters {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &[f64])> {
         self.0.iter().map(|(name, numbers)| (*name, numbers.as_slice()))
     }
 }
 
+/// The most buffers that a mechanism may have.
+pub const MAX_BUFFERS: usize = 16;
+
+/// How far above the best possible loss a family with buffers may be, where nothing is said.
+pub const OVER_OPTIMUM: f64 = 0.015;
+
 impl<'a> Run<'a> {
     /// A run with one stamp, a gap of 0.1 % and nothing else said.
     pub fn new(schema: &'a Schema, workload: &'a Workload, observer: Observer<'a>) -> Run<'a> {
-        Run { schema, workload, stamps: 1, gap: 1e-3, encoder: None, may_be_implicit: false, observer }
+        Run {
+            schema,
+            workload,
+            stamps: 1,
+            gap: 1e-3,
+            encoder: None,
+            may_be_implicit: false,
+            buffers: None,
+            over_optimum: OVER_OPTIMUM,
+            observer,
+        }
     }
 }
 
@@ -182,6 +228,36 @@ impl Family {
     /// The handle of a row. A family that is not in the table can be used, but no file with it can be read.
     pub const fn of(row: &'static dyn Row) -> Family {
         Family(row)
+    }
+
+    /// Whether its mechanisms have buffers.
+    pub fn has_buffers(self) -> bool {
+        self.buffers(&Parameters::default()).is_some()
+    }
+
+    /// Refuses what a run asks of a family that does not have it.
+    pub fn check(self, run: &Run<'_>) -> Result<()> {
+        if let Some(reason) = self.refuses(run.schema) {
+            return Err(Error::Unsupported(reason));
+        }
+        match run.buffers {
+            Some(buffers) if !self.has_buffers() => {
+                let allowed = format!("left out for {self}, which has no buffers");
+                return Err(Error::argument("buffers", allowed, buffers));
+            }
+            Some(buffers) if !(1..=MAX_BUFFERS).contains(&buffers) => {
+                return Err(Error::argument("buffers", format!("in 1..={MAX_BUFFERS}"), buffers));
+            }
+            _ => {}
+        }
+        if !(run.over_optimum > 0.0 && run.over_optimum <= 1.0) {
+            return Err(Error::argument("over_optimum", "in (0, 1]", run.over_optimum));
+        }
+        if self.has_buffers() && run.stamps != 1 {
+            let allowed = format!("1 for {self}, whose buffers run through all steps");
+            return Err(Error::argument("stamps", allowed, run.stamps));
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The matrices of a mechanism, written out, and its sensitivity under any schema.
 
-use super::factorization::{encoder_matrix, noising_matrix};
-use super::{Factorization, Mechanism, Noise, Structured, worst_case_of};
+use super::factorization::{encoder_matrix, gram_matrix, noising_matrix};
+use super::{Mechanism, Noise, Structured, worst_case_of};
 use crate::error::{Error, Hint, Result};
 use crate::linalg::dense::{self, Matrix};
 use crate::optimize::MAX_DENSE_STEPS;
@@ -49,7 +49,7 @@ impl Mechanism {
         Ok(match which {
             Which::C => encoder_matrix(&factorization),
             Which::B => self.workload.apply(&noising_matrix(&factorization)),
-            Which::X => dense::from_fn(steps, steps, |i, j| factorization.gram(i, j)),
+            Which::X => gram_matrix(&factorization),
             Which::Cinv => noising_matrix(&factorization),
         })
     }

@@ -180,6 +180,10 @@ impl Factorization for Stamped {
         self.parts().map(|part| part.gram_error()).fold(0.0, f64::max)
     }
 
+    fn gram_is_slow(&self) -> bool {
+        self.parts().any(|part| part.gram_is_slow())
+    }
+
     fn own_sensitivity(&self, schema: &Schema) -> Option<Result<WorstCase>> {
         match self.parts.as_slice() {
             [part] => part.factorization.own_sensitivity(schema),

@@ -47,12 +47,23 @@ pub trait Stream: Sync {
     /// Prepares the memory for row 0: [`Stream::kept`]·[`TILE`] numbers.
     fn start(&self, _memory: &mut [f64]) {}
 
-    /// Writes row `step`, [`TILE`] numbers. Rows come in order.
-    fn next_row(&self, step: usize, memory: &mut [f64], draw: Draw<'_>, out: &mut [f32]);
+    /// The numbers of row `step` that are the same for all columns, in place of what `out` holds: found once for all tiles.
+    fn coefficients(&self, _step: usize, _out: &mut Vec<f64>) {}
+
+    /// Writes row `step`, [`TILE`] numbers, with its coefficients. Rows come in order.
+    fn next_row(
+        &self,
+        step: usize,
+        coefficients: &[f64],
+        memory: &mut [f64],
+        draw: Draw<'_>,
+        out: &mut [f32],
+    );
 
     /// Some rows, from the beginning.
     fn replay(&self, wanted: Range<usize>, draw: Draw<'_>, out: &mut [f32]) {
         let mut memory = vec![0.0; self.kept() * TILE];
+        let mut coefficients = Vec::new();
         let mut skipped = [0.0; TILE];
         self.start(&mut memory);
         for step in 0..wanted.end {
@@ -60,7 +71,8 @@ pub trait Stream: Sync {
                 Some(row) => &mut out[row * TILE..][..TILE],
                 None => &mut skipped,
             };
-            self.next_row(step, &mut memory, draw, out);
+            self.coefficients(step, &mut coefficients);
+            self.next_row(step, &coefficients, &mut memory, draw, out);
         }
     }
 }

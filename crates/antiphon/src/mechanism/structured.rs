@@ -3,6 +3,7 @@
 use super::family::{Family, Parameters, Stamp};
 use super::stamp::{self, Stamped};
 use crate::error::{Error, Result};
+use crate::text::counted;
 
 /// A family, a number of stamps, and parameters where the family has any.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,15 +27,27 @@ impl Structured {
         Structured::new(family, stamps, Parameters::default())
     }
 
-    /// In words, for people: `tree-online, 10 stamps`.
+    /// How many buffers its noise has, where the family has any.
+    pub fn buffers(&self) -> Option<usize> {
+        self.family.buffers(&self.parameters)
+    }
+
+    /// In words, for people: `tree-online, 10 stamps`, `comb-blt, 4 buffers`.
     pub fn describe(&self) -> String {
-        stamp::title(self.family.name(), self.stamps)
+        let title = stamp::title(self.family.name(), self.stamps);
+        match self.buffers() {
+            Some(buffers) => format!("{title}, {}", counted(buffers, "buffer")),
+            None => title,
+        }
     }
 
     /// Refuses a number of stamps that so many steps cannot have, and parameters that the family does not have.
     pub fn check(&self, steps: usize) -> Result<()> {
         stamp::check(steps, self.stamps)?;
         let name = self.family.name();
+        if self.buffers().is_some() && self.stamps != 1 {
+            return Err(Error::argument("stamps", format!("1 for {name}"), self.stamps));
+        }
         let length = |name: &str| self.parameters.get(name).len();
         let expected = self.family.parameters(steps, self.stamps, &length).ok_or_else(|| {
             Error::Unsupported(format!("{name} is no family whose mechanisms are described by a name"))

@@ -70,9 +70,14 @@ impl Key {
     ///
     /// If the range ends beyond 2⁶⁴.
     pub fn fill<T: Normal>(&self, step: u64, first: u64, out: &mut [T]) {
+        self.fill_by(&mut [[0; size_of::<Bytes>()]; TILE], step, first, out);
+    }
+
+    /// [`Key::fill`] with memory for random bytes, as many groups at a time as there is room for: who draws many short ranges has it
+    /// cleared once.
+    pub(super) fn fill_by<T: Normal>(&self, bytes: &mut [Bytes], step: u64, first: u64, out: &mut [T]) {
         check_range(first, out.len());
         let arch = Arch::new();
-        let mut bytes = [[0; size_of::<Bytes>()]; TILE];
         let mut group = first / GROUP as u64;
         // A range may begin within a group: the normals before it are drawn and left out.
         let skip = (first % GROUP as u64) as usize;
@@ -83,7 +88,7 @@ impl Key {
             group += 1;
         }
         let (whole, tail) = rest.as_chunks_mut::<GROUP>();
-        for out in whole.chunks_mut(TILE) {
+        for out in whole.chunks_mut(bytes.len()) {
             let bytes = &mut bytes[..out.len()];
             self.draw(arch, step, group, bytes, out);
             group += out.len() as u64;

@@ -49,6 +49,7 @@ mod stamps;
 mod statistics;
 pub(crate) mod stddev;
 mod stream;
+mod streams;
 mod table;
 mod transform;
 

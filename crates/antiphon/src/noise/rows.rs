@@ -4,19 +4,19 @@
 //! |---|---|---|
 //! | dense | m rows at a time, from rows of Z that are drawn again | m·d, m from a limit |
 //! | identity | row by row | d |
-//! | tree, online decoder | row by row, from the finished subtrees | (2 log₂ n)·d |
+//! | tree, online decoder | row by row, from the finished subtrees | (2 log₂ n)·d, and up to 3·d |
+//! | comb | row by row, from buffers in double precision and normals that are drawn again | 2·d for each buffer, and up to 3·d |
 //! | FFT; tree with optimal decoder | every row depends on all of Z: all are made at the first, and kept in a nameless file | d, and n·d on disk |
 //!
 //! Whatever the way, key, mechanism, `stddev`, step and coordinate fix every number.
 
 use super::product;
 use super::source::{Block, TILE, check_columns, tiles};
-use super::stamps::Branch;
+use super::streams::Streams;
 use super::{Key, Part, Prepared, Stddev, Table};
 use crate::error::{Error, Result};
 use crate::mechanism::stream::Access;
 use crate::verify::Verified;
-use rayon::prelude::*;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -80,8 +80,8 @@ pub struct Rows {
 enum Way {
     /// So many together.
     Blocks { block: Block, height: usize },
-    /// From what is kept of earlier rows, for each tile.
-    Branches(Vec<Branch>),
+    /// From what is kept of earlier rows.
+    Streams(Streams),
     /// All at once, at the first row that is asked for.
     Spilled(Option<File>),
 }
@@ -121,15 +121,15 @@ impl Rows {
     ) -> Result<Rows> {
         check_columns(&coordinates)?;
         let source = prepared.source();
-        let tiles = tiles(&coordinates);
         let way = match source.access() {
             Access::Together => {
+                let tiles = tiles(&coordinates);
                 let row = (tiles.end - tiles.start) as usize * TILE * size_of::<f32>();
                 let height = product::whole_rows(memory / row).clamp(1, source.steps());
                 Way::Blocks { block: Block::default(), height }
             }
             Access::Single => Way::Blocks { block: Block::default(), height: 1 },
-            Access::Stream(_) => Way::Branches(tiles.map(|tile| Branch::new(tile * TILE as u64)).collect()),
+            Access::Stream(stream) => Way::Streams(Streams::new(coordinates.clone(), stream.kept(), memory)),
             Access::Whole => Way::Spilled(None),
         };
         let (prepared, key) = (prepared.clone(), key.share());
@@ -184,19 +184,7 @@ impl Rows {
                 }
                 block.copy_row(step, out);
             }
-            Way::Branches(branches) => {
-                let source = self.prepared.source();
-                let head = (TILE - (self.columns.start % TILE as u64) as usize).min(out.len());
-                let (first, rest) = out.split_at_mut(head);
-                let parts: Vec<&mut [f32]> = std::iter::once(first).chain(rest.chunks_mut(TILE)).collect();
-                let start = self.columns.start;
-                branches.par_iter_mut().zip(parts).enumerate().for_each(|(i, (branch, out))| {
-                    let mut row = [0.0; TILE];
-                    branch.row(source, &self.key, step, &mut row);
-                    let skip = if i == 0 { (start % TILE as u64) as usize } else { 0 };
-                    out.copy_from_slice(&row[skip..skip + out.len()]);
-                });
-            }
+            Way::Streams(streams) => streams.row(self.prepared.source(), &self.key, step, out),
             Way::Spilled(file) => {
                 // The folder is all that a message can name: the file has no name.
                 let io = |source| Error::Io { path: std::env::temp_dir(), source };

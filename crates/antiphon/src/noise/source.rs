@@ -104,13 +104,21 @@ pub struct Block {
 impl Block {
     /// Makes other rows and columns, on all threads.
     pub fn make(&mut self, source: &dyn Source, key: &Key, rows: Range<usize>, columns: Range<u64>) {
+        self.hold(rows.clone(), columns).for_each(|(first, out)| source.tile(key, rows.clone(), first, out));
+    }
+
+    /// Turns to other rows and columns: the place of every tile, with its first column, is to be filled by the caller.
+    pub fn hold(
+        &mut self,
+        rows: Range<usize>,
+        columns: Range<u64>,
+    ) -> impl IndexedParallelIterator<Item = (u64, &mut [f32])> {
         let tiles = tiles(&columns);
         let height = rows.len() * TILE;
         self.numbers.resize((tiles.end - tiles.start) as usize * height, 0.0);
-        (self.rows, self.columns) = (rows.clone(), columns);
-        self.numbers.par_chunks_mut(height).enumerate().for_each(|(i, out)| {
-            source.tile(key, rows.clone(), (tiles.start + i as u64) * TILE as u64, out);
-        });
+        (self.rows, self.columns) = (rows, columns);
+        let first = move |i: usize| (tiles.start + i as u64) * TILE as u64;
+        self.numbers.par_chunks_mut(height).enumerate().map(move |(i, out)| (first(i), out))
     }
 
     /// The rows at hand.

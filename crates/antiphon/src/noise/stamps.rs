@@ -5,10 +5,12 @@
 
 use super::Key;
 use super::source::{Source, TILE, check_overflow};
+use super::transform::{Bytes, GROUP};
 use crate::error::{Error, Result};
 use crate::mechanism::Structured;
 use crate::mechanism::stream::{Access, Kernel};
 use sha2::{Digest, Sha256};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -62,9 +64,10 @@ impl Stamp {
         &self.steps
     }
 
-    /// A row of Z that belongs to it, for a tile of columns.
-    pub fn draw(&self, key: &Key, first: u64, input: usize, row: &mut [f32]) {
-        key.fill_f32(self.input + input as u64, first, row);
+    /// Draws the rows of Z that belong to it, for a tile of columns.
+    pub fn draw(&self, key: &Key, first: u64) -> impl Fn(usize, &mut [f32]) {
+        let bytes = RefCell::new([[0; size_of::<Bytes>()]; TILE / GROUP]);
+        move |input, row| key.fill_by(&mut *bytes.borrow_mut(), self.input + input as u64, first, row)
     }
 }
 
@@ -81,7 +84,7 @@ impl Source for Stamps {
             }
             let out = &mut out[(start - rows.start) * TILE..(end - rows.start) * TILE];
             let wanted = start - stamp.steps.start..end - stamp.steps.start;
-            stamp.kernel.rows(wanted, &|input, row: &mut [f32]| stamp.draw(key, first, input, row), out);
+            stamp.kernel.rows(wanted, &stamp.draw(key, first), out);
         }
     }
 
@@ -97,40 +100,5 @@ impl Source for Stamps {
         hash.update(self.name.as_bytes());
         hash.update(self.stddev.to_le_bytes());
         self.stamps.iter().for_each(|stamp| stamp.kernel.describe(hash));
-    }
-}
-
-/// A tile of noise that is made row after row, in any order: what a stream keeps, and where it is.
-pub struct Branch {
-    first: u64,
-    /// The step that the stream makes next.
-    step: usize,
-    memory: Vec<f64>,
-}
-
-impl Branch {
-    /// For the tile of columns that begins here.
-    pub fn new(first: u64) -> Branch {
-        Branch { first, step: 0, memory: Vec::new() }
-    }
-
-    /// Writes one row. The one after the last is made at once, any other from all rows of its stamp before it.
-    pub fn row(&mut self, source: &dyn Source, key: &Key, step: usize, out: &mut [f32]) {
-        let stamp = source.stamp_of(step).expect("a source with streams has stamps");
-        let Access::Stream(stream) = stamp.kernel().access() else {
-            unreachable!("only streams have branches");
-        };
-        let draw = |input: usize, row: &mut [f32]| stamp.draw(key, self.first, input, row);
-        let start = stamp.steps().start;
-        if step != self.step || step == start || self.memory.len() != stream.kept() * TILE {
-            self.step = start;
-            self.memory.clear();
-            self.memory.resize(stream.kept() * TILE, 0.0);
-            stream.start(&mut self.memory);
-        }
-        while self.step <= step {
-            stream.next_row(self.step - start, &mut self.memory, &draw, out);
-            self.step += 1;
-        }
     }
 }

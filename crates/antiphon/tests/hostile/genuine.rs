@@ -1,10 +1,10 @@
 //! Mechanisms of every kind that a file can hold, of at most twelve steps, each of which verifies.
 
-use antiphon::families::{FFT_OPTIMAL, IDENTITY, SINGLE_EPOCH, TREE_ONLINE, TREE_OPTIMAL};
+use antiphon::families::{COMB_BLT, FFT_OPTIMAL, IDENTITY, SINGLE_EPOCH, TREE_ONLINE, TREE_OPTIMAL};
 use antiphon::linalg::dense;
-use antiphon::make::{from_encoder, make};
+use antiphon::make::{from_encoder, make, structured};
 use antiphon::mechanism::family::Run;
-use antiphon::mechanism::{Family, Mechanism};
+use antiphon::mechanism::{Family, Mechanism, Noise};
 use antiphon::optimize::{Params, optimize};
 use antiphon::schema::Schema;
 use antiphon::workload::Workload;
@@ -16,6 +16,13 @@ fn optimal(schema: Schema, workload: Workload, implicit: bool) -> Mechanism {
 
 fn made(family: Family, stamps: usize, schema: Schema, workload: Workload) -> Mechanism {
     make(family, &Run { stamps, ..Run::new(&schema, &workload, &|_| true) }).unwrap()
+}
+
+/// The same noise for a schema that it was not made for.
+fn under(schema: Schema, mechanism: Mechanism) -> Mechanism {
+    let parts = mechanism.into_parts();
+    let Noise::Structured(noise) = parts.noise else { unreachable!("combs are described") };
+    structured(noise, &schema, &parts.workload, 1e-3, &|_| true).unwrap()
 }
 
 /// The same without a bound.
@@ -65,8 +72,15 @@ pub fn all() -> Vec<Mechanism> {
         made(FFT_OPTIMAL, 1, reshuffled.clone(), momentum(9)),
         made(SINGLE_EPOCH, 1, reshuffled, sum(9)),
         given,
+        made(COMB_BLT, 1, Schema::epochs(3, 3).unwrap(), momentum(9)),
+        made(COMB_BLT, 1, Schema::fixed_order(7, 3).unwrap(), training(7)),
+        under(
+            Schema::min_separation(8, 2, 3).unwrap(),
+            made(COMB_BLT, 1, Schema::epochs(4, 2).unwrap(), sum(8)),
+        ),
     ];
-    let without: Vec<Mechanism> = [0, 6, 10, 11, 14].iter().map(|number| unproven(&all[*number])).collect();
+    let without: Vec<Mechanism> =
+        [0, 6, 10, 11, 14, 16].iter().map(|number| unproven(&all[*number])).collect();
     all.extend(without);
     all
 }

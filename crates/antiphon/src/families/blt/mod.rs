@@ -25,6 +25,7 @@ mod sensitivity;
 
 pub use design::Profile;
 
+use super::comb;
 use super::comb::factorization::Coefficients;
 use super::comb::filter::MAX_BUFFERS;
 use super::comb::{Comb, definition, parameters, stream};
@@ -57,12 +58,25 @@ impl Row for Blt {
         Needs::Nothing
     }
 
+    fn buffers(&self, parameters: &Parameters) -> Option<usize> {
+        Some(parameters.get(comb::shape::name::POLES).len())
+    }
+
+    fn refuses(&self, schema: &Schema) -> Option<String> {
+        (!self.suits(schema)).then(|| {
+            format!(
+                "blt is made for single participation, fixed epoch order and minimum separation, not for {}",
+                schema.name()
+            )
+        })
+    }
+
     fn suits(&self, schema: &Schema) -> bool {
         matches!(schema, Schema::FixedOrder { .. } | Schema::MinSeparation { .. })
     }
 
     fn design(&self, run: &Run<'_>) -> Result<Designed> {
-        let comb = design(run.schema, run.workload, None, Profile::Free)?;
+        let comb = design(run.schema, run.workload, run.buffers, Profile::Free)?;
         Ok(Designed::Noise(structured(&comb)))
     }
 
@@ -85,7 +99,7 @@ impl Row for Blt {
 
     fn kernel(&self, stamp: &Stamp<'_>, stddev: f64) -> Result<Arc<dyn Kernel>> {
         let coefficients = Coefficients::new(read(stamp.steps, stamp.parameters)?);
-        Ok(Arc::new(stream::Noise::new(coefficients, stddev)))
+        Ok(Arc::new(stream::Noise::new(coefficients, stddev)?))
     }
 }
 

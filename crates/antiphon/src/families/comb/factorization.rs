@@ -1,8 +1,16 @@
 //! What a comb does to vectors, in linear time.
 
+use super::loss::System;
+use super::sensitivity::{self, Blocks};
 use super::shape::Comb;
+use super::written_out;
+use crate::error::Result;
 use crate::linalg::dense::Matrix;
-use crate::mechanism::factorization::{Cost, Factorization, map_columns};
+use crate::mechanism::factorization::{Cost, Factorization, map_columns, variances_by_columns};
+use crate::schema::Schema;
+use crate::sensitivity::WorstCase;
+use crate::workload::Workload;
+use std::sync::OnceLock;
 
 /// All coefficients of a comb, step by step.
 #[derive(Debug, Clone)]
@@ -17,6 +25,7 @@ pub struct Coefficients {
     pub input: Vec<f64>,
     /// o.
     pub output: Vec<f64>,
+    blocks: OnceLock<std::result::Result<Blocks, String>>,
 }
 
 impl Coefficients {
@@ -27,8 +36,35 @@ impl Coefficients {
             inverse_weights: comb.filter.inverse_weights(),
             input: (0..comb.steps).map(|t| comb.input_gain(t)).collect(),
             output: (0..comb.steps).map(|t| comb.output_gain(t)).collect(),
+            blocks: OnceLock::new(),
             comb,
         }
+    }
+
+    /// X between steps of the same residue; or why there is none.
+    pub fn blocks(&self) -> &std::result::Result<Blocks, String> {
+        self.blocks.get_or_init(|| sensitivity::blocks(self).map_err(|error| error.to_string()))
+    }
+
+    /// K_r = J_rJ_rᵀ with J_r = Diag(e_r)·L_r, the covariance of what goes into the filter, for every residue: k×k matrices.
+    pub fn covariances(&self) -> Vec<f64> {
+        let (k, b) = (self.comb.epochs(), self.comb.period);
+        let mut all = vec![0.0; b * k * k];
+        let mut rows = vec![Vec::new(); k];
+        for (residue, covariance) in all.chunks_exact_mut(k * k).enumerate() {
+            let length = self.comb.epochs_of(residue);
+            for (j, row) in rows.iter_mut().enumerate().take(length) {
+                self.comb.mix_row(residue, j, row);
+                let e = self.input[j * b + residue];
+                row.iter_mut().for_each(|x| *x *= e);
+            }
+            for i in 0..length {
+                for j in 0..length {
+                    covariance[i * k + j] = rows[i].iter().zip(&rows[j]).map(|(x, y)| x * y).sum();
+                }
+            }
+        }
+        all
     }
 
     /// x ← T·x.
@@ -79,8 +115,23 @@ impl Factorization for Coefficients {
         self.comb.steps
     }
 
-    /// Slow: from two columns of C.
+    /// Under the schema that the comb is made for from its blocks, under any other one from C written out.
+    fn own_sensitivity(&self, schema: &Schema) -> Option<Result<WorstCase>> {
+        Some(match schema.residues() == Some(self.comb.period) {
+            true => sensitivity::worst_case(self, schema),
+            false => written_out::worst_case(&self.comb, schema),
+        })
+    }
+
+    fn gram_is_slow(&self) -> bool {
+        true
+    }
+
+    /// Slow between steps of different residues: from two columns of C.
     fn gram(&self, i: usize, j: usize) -> f64 {
+        if i % self.comb.period == j % self.comb.period {
+            return self.blocks().as_ref().map_or(f64::NAN, |blocks| blocks.entry(self, i, j));
+        }
         let n = self.steps();
         let units = crate::linalg::dense::from_fn(n, 2, |t, c| f64::from(t == if c == 0 { i } else { j }));
         let columns = self.encode(&units);
@@ -123,6 +174,16 @@ impl Factorization for Coefficients {
                 row.iter().enumerate().for_each(|(i, l)| y[i * self.comb.period + residue] += l * own);
             });
         })
+    }
+
+    fn variances(&self, workload: &Workload) -> Vec<f64> {
+        match workload.as_training() {
+            Some(training) => {
+                let comb = &self.comb;
+                System::new(comb.period, &comb.filter, training, &self.output).variances(&self.covariances())
+            }
+            None => variances_by_columns(self, workload),
+        }
     }
 
     fn cost(&self) -> Cost {

@@ -10,8 +10,7 @@
 
 use crate::error::{Error, Result};
 
-/// The most buffers that a filter may have.
-pub const MAX_BUFFERS: usize = 16;
+pub use crate::mechanism::family::MAX_BUFFERS;
 
 /// Poles and zeros of T⁻¹, interlaced.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,22 +6,37 @@
 //! | `shape` | the numbers of a comb and what they mean |
 //! | `definition` | C and W written out, for `verify` |
 //! | `factorization` | what a comb does to vectors |
+//! | `blocks` | its gram matrix between steps of one residue, in linear time |
+//! | `sensitivity` | its sensitivity in fixed order |
+//! | `loss` | the variance of the noise in every iterate, and its gradient |
+//! | `design` | the numbers for a run |
 //! | `stream` | its noise, row after row |
+//! | `margin` | how much more of it makes up for rounded coefficients |
+//! | `written_out` | its sensitivity under schemas that it was not made for |
 
+mod blocks;
 pub(in crate::families) mod definition;
+mod design;
 pub mod factorization;
 pub mod filter;
+mod loss;
+mod margin;
+mod sensitivity;
 pub mod shape;
 pub(in crate::families) mod stream;
+#[cfg(test)]
+pub(crate) mod testing;
+mod written_out;
 
 pub use shape::Comb;
 
 use crate::error::Result;
 use crate::mechanism::Family;
-use crate::mechanism::family::{Designed, Explicit, Needs, Row, Run, Stamp};
+use crate::mechanism::family::{Designed, Explicit, Needs, Parameters, Row, Run, Stamp};
 use crate::mechanism::stamp::Shared;
 use crate::mechanism::stream::Kernel;
 use crate::mechanism::{Noise, Structured};
+use crate::schema::Schema;
 use factorization::Coefficients;
 use shape::{name, packed_len};
 use std::sync::Arc;
@@ -44,13 +59,34 @@ impl Row for CombBlt {
         Needs::Nothing
     }
 
-    fn suits(&self, schema: &crate::schema::Schema) -> bool {
+    fn buffers(&self, parameters: &Parameters) -> Option<usize> {
+        Some(parameters.get(name::POLES).len())
+    }
+
+    fn refuses(&self, schema: &Schema) -> Option<String> {
+        let instead = match schema {
+            _ if self.suits(schema) => return None,
+            Schema::FixedOrder { .. } => {
+                "leave out the limit of participations, which lie below the number of epochs"
+            }
+            Schema::MinSeparation { .. } => "blt and single-epoch can be made for minimum separation",
+            Schema::Reshuffled { .. } => "per-epoch is made for reshuffled epochs",
+            Schema::Patterns { .. } => "optimal is made for a list of patterns",
+        };
+        Some(format!(
+            "comb-blt mixes the normals of fixed positions of the epoch, so its sensitivity is small only where every example keeps its \
+             position in all epochs (fixed epoch order); {instead}"
+        ))
+    }
+
+    fn suits(&self, schema: &Schema) -> bool {
         schema.residues().is_some()
     }
 
     fn design(&self, run: &Run<'_>) -> Result<Designed> {
-        let comb = start(run);
-        Ok(Designed::Noise(Noise::Structured(Structured::new(COMB_BLT, 1, comb.to_parameters()))))
+        let (comb, certificate, bound) = design::design(run)?;
+        let noise = Noise::Structured(Structured::new(COMB_BLT, 1, comb.to_parameters()));
+        Ok(Designed::Proven(noise, certificate, bound))
     }
 
     fn parameters(
@@ -72,7 +108,7 @@ impl Row for CombBlt {
 
     fn kernel(&self, stamp: &Stamp<'_>, stddev: f64) -> Result<Arc<dyn Kernel>> {
         let coefficients = Coefficients::new(Comb::from_parameters(stamp.steps, stamp.parameters)?);
-        Ok(Arc::new(stream::Noise::new(coefficients, stddev)))
+        Ok(Arc::new(stream::Noise::new(coefficients, stddev)?))
     }
 }
 
@@ -95,21 +131,5 @@ pub(super) fn parameters(length: &dyn Fn(&str) -> usize) -> Vec<(&'static str, u
     all
 }
 
-/// The filter alone: where a design begins.
-fn start(run: &Run<'_>) -> Comb {
-    let steps = run.schema.steps();
-    let period = run.schema.residues().unwrap_or(steps);
-    let k = steps.div_ceil(period);
-    let mix = (0..k).flat_map(|row| (0..=row).map(move |column| f64::from(row == column))).collect();
-    Comb {
-        steps,
-        period,
-        filter: filter::Filter::new(&[0.99, 0.7], &[0.95, 0.4]).expect("interlaced"),
-        mix_knots: vec![0],
-        mix,
-        gain_knots: vec![0],
-        input_gain: vec![1.0; k],
-        output_gain: vec![1.0; k],
-        residue_gain: Vec::new(),
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::mechanism::Parameters;
 
 /// The names of the parameters in files.
-pub(super) mod name {
+pub(in crate::families) mod name {
     pub const PERIOD: &str = "period";
     pub const POLES: &str = "poles";
     pub const ZEROS: &str = "zeros";
@@ -78,6 +78,14 @@ impl Place {
             true => at_knots(self.knot),
             false => (1.0 - self.part) * at_knots(self.knot) + self.part * at_knots(self.knot + 1),
         }
+    }
+}
+
+impl Place {
+    /// The knots around it, each with its part.
+    pub fn parts(self) -> impl Iterator<Item = (usize, f64)> {
+        let both = [(self.knot, 1.0 - self.part), (self.knot + 1, self.part)];
+        both.into_iter().filter(|(_, part)| *part > 0.0)
     }
 }
 
@@ -197,9 +205,9 @@ impl Comb {
 
     /// The diagonals are positive, so that the mixes between knots have inverses too.
     fn check_mix(&self, k: usize) -> Result<()> {
-        for (i, x) in self.mix.iter().enumerate() {
-            let within = i % packed_len(k);
-            let diagonal = (1..=k).any(|row| packed_len(row) == within + 1);
+        let rows = (0..self.mix_knots.len()).flat_map(|_| 1..=k);
+        let diagonal = rows.flat_map(|row| (1..=row).map(move |column| column == row));
+        for (i, (x, diagonal)) in self.mix.iter().zip(diagonal).enumerate() {
             let (fits, allowed) = match diagonal {
                 true => (GAINS.contains(x), "in [1e-60, 1e60], on the diagonal"),
                 false => (x.abs() <= *GAINS.end(), "in [-1e60, 1e60]"),

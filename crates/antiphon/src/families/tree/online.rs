@@ -81,7 +81,7 @@ impl Stream for Noise {
         self.tree.shape.height() + 1
     }
 
-    fn next_row(&self, step: usize, memory: &mut [f64], draw: Draw<'_>, out: &mut [f32]) {
+    fn next_row(&self, step: usize, _: &[f64], memory: &mut [f64], draw: Draw<'_>, out: &mut [f32]) {
         let (mut z, mut row) = ([0.0; TILE], [0.0; TILE]);
         self.tree.next_row(step, memory, &mut row, |node, fresh| {
             draw(node, &mut z);
