@@ -68,10 +68,15 @@ fn more_buffers_are_better_until_they_are_of_no_use() {
     let (count, found) = (chosen.filter.buffers(), loss(&chosen, &schema, &workload));
     assert!(found <= losses[5] * (1.0 + 2e-4), "{found} {losses:?}");
     assert!(losses[count - 2] > losses[count - 1] * (1.0 + 1e-4), "{count} {losses:?}");
-    // Pairs of poles and zeros that cancel are a filter still.
+    // Poles and zeros that cancel, or vanish where independent noise is the best, are a filter still.
+    let every = Schema::every_step(40).unwrap();
+    assert_eq!(
+        design(&every, &Workload::prefix_sum(40), Some(16), Profile::Equal).unwrap().filter.buffers(),
+        16
+    );
     let comb = design(&schema, &workload, Some(16), Profile::Equal).unwrap();
     assert_eq!(comb.filter.buffers(), 16);
-    assert!(loss(&comb, &schema, &workload) <= losses[3]);
+    assert!(loss(&comb, &schema, &workload) <= losses[4] * (1.0 + 1e-5));
 }
 
 #[test]
