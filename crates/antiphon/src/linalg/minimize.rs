@@ -185,8 +185,9 @@ impl Curvature {
         let s = difference(&to.x, &from.x);
         let y = difference(&to.gradient, &from.gradient);
         let (sy, yy) = (dot(&s, &y), dot(&y, &y));
-        // The Wolfe conditions make it positive, but for rounding.
-        if !(sy > 1e-14 * (dot(&s, &s) * yy).sqrt()) {
+        // The Wolfe conditions make it positive, but for rounding; a NaN is of no use either.
+        let curved = sy > 1e-14 * (dot(&s, &s) * yy).sqrt();
+        if !curved {
             return;
         }
         if self.is_new() {
@@ -254,7 +255,8 @@ fn search(
     f: &mut impl FnMut(&[f64], &mut [f64]) -> f64,
 ) -> (Option<Point>, usize) {
     let slope = dot(&from.gradient, direction);
-    if !(slope < 0.0) {
+    let descends = slope < 0.0;
+    if !descends {
         return (None, 0);
     }
     // Values are known to rounding only; where they cannot tell, slopes do (Hager and Zhang's approximate Wolfe conditions).

@@ -13,6 +13,8 @@ use std::ops::Range;
 
 /// One more buffer must lower the loss by this part of it.
 const WORTHWHILE: f64 = 1e-4;
+/// The same for buffers that somebody asks for.
+const MEASURABLE: f64 = 1e-6;
 /// Most buffers where nobody says how many: more than are ever worthwhile.
 const MOST: usize = 6;
 /// Most epochs with knots of their own.
@@ -68,43 +70,57 @@ pub struct Found {
 pub fn design(problem: &Problem<'_>, buffers: Option<usize>) -> Found {
     let shape = Shape::new(problem);
     let x = equal_norms(&shape, buffers);
-    let (x, logs, objective) = match (problem.profile, shape.single) {
-        (Profile::Equal, _) => {
-            let objective = shape.equal(&x);
-            (x, vec![0.0], objective)
-        }
-        (Profile::Free, true) => {
-            let found =
-                minimize(&x, |x, g| differences(x, g, |x| shape.normalised(x)), &OPTIONS_WITH_PROFILE);
-            let logs = shape.column_norms(&rational(&found.x));
-            (found.x, logs, found.value)
-        }
-        (Profile::Free, false) => {
-            let count = shape.knots.len() - 1;
-            // A start that rises a little.
-            let rises = vec![(0.5 / count as f64).ln(); count];
-            let all = [x.as_slice(), &rises].concat();
-            let found = minimize(&all, |all, g| shape.joint(all, x.len(), g), &OPTIONS_WITH_PROFILE);
-            let (x, rises) = found.x.split_at(x.len());
-            (x.to_vec(), rising(rises), found.value)
-        }
+    let equal = shape.equal(&x);
+    let with_profile = match (problem.profile, shape.single) {
+        (Profile::Equal, _) => None,
+        (Profile::Free, true) => Some(with_equal_columns(&shape, &x)),
+        (Profile::Free, false) => Some(with_rises(&shape, &x)),
     };
+    let found = with_profile.filter(|(_, _, objective)| *objective < equal);
+    let (x, logs, objective) = found.unwrap_or_else(|| (x, vec![0.0; shape.knots.len()], equal));
     let gains = logs.iter().map(|x| x.exp()).collect();
-    Found { filter: filter(&x), knots: shape.knots, gains, objective }
+    Found { filter: filter(&padded(x, buffers)), knots: shape.knots, gains, objective }
 }
 
-/// Poles and zeros without a profile, which is quick. Their number is found here.
+/// More buffers that do nothing: poles with zeros next to them. They change the loss by 1e-9 of it.
+fn padded(mut x: Vec<f64>, buffers: Option<usize>) -> Vec<f64> {
+    while x.len() < 2 * buffers.unwrap_or(0) {
+        x.extend([0.0, 21.0]);
+    }
+    x
+}
+
+/// Poles and zeros, ln o at the knots and the objective, for a single participation.
+fn with_equal_columns(shape: &Shape<'_>, x: &[f64]) -> (Vec<f64>, Vec<f64>, f64) {
+    let found = minimize(x, |x, g| differences(x, g, |x| shape.normalised(x)), &OPTIONS_WITH_PROFILE);
+    let logs = shape.column_norms(&rational(&found.x));
+    (found.x, logs, found.value)
+}
+
+/// The same for several.
+fn with_rises(shape: &Shape<'_>, x: &[f64]) -> (Vec<f64>, Vec<f64>, f64) {
+    let count = shape.knots.len() - 1;
+    // A start that rises a little.
+    let rises = vec![(0.5 / count as f64).ln(); count];
+    let all = [x, &rises].concat();
+    let found = minimize(&all, |all, g| shape.joint(all, x.len(), g), &OPTIONS_WITH_PROFILE);
+    let (x, rises) = found.x.split_at(x.len());
+    (x.to_vec(), rising(rises), found.value)
+}
+
+/// Poles and zeros without a profile, which is quick. How many of them are of use is found here.
 fn equal_norms(shape: &Shape<'_>, buffers: Option<usize>) -> Vec<f64> {
     let run = |start: Vec<f64>| minimize(&start, |x, g| differences(x, g, |x| shape.equal(x)), &OPTIONS);
     let mut best: Option<Minimum> = None;
-    for count in 1..=buffers.unwrap_or(MOST) {
+    let (most, worthwhile) = buffers.map_or((MOST, WORTHWHILE), |buffers| (buffers, MEASURABLE));
+    for count in 1..=most {
         // Pairs of a pole and a zero may cancel on the way, and do not part again; seldom from both of these starts. The slowest pole hardly moves when
         // there is one more.
         let mut starts = vec![start((2.0 / shape.problem.steps as f64).min(0.3), 0.7, count)];
         starts.extend(best.as_ref().map(|best| start(gaps(&best.x).0[0].min(0.3), 0.8, count)));
         let found = starts.into_iter().map(run).min_by(|a, b| a.value.total_cmp(&b.value)).expect("a start");
         let gain = best.as_ref().map_or(f64::INFINITY, |best| best.value - found.value);
-        if buffers.is_none() && gain < WORTHWHILE {
+        if gain < worthwhile {
             break;
         }
         best = Some(found);
@@ -115,9 +131,11 @@ fn equal_norms(shape: &Shape<'_>, buffers: Option<usize>) -> Vec<f64> {
 /// The nearest filter: poles and zeros that cancel to the last bit are kept apart.
 fn filter(x: &[f64]) -> Filter {
     let (poles, zeros) = gaps(x);
-    let mut above = 1.0;
+    // Each has a floor of its own, half of that before it: some may be zero to the last bit.
+    let (mut above, mut floor) = (1.0, 1e-100f64);
     let mut below = |gap: &f64| {
-        above = (1.0 - gap).min(above * (1.0 - f64::EPSILON)).max(f64::MIN_POSITIVE);
+        floor /= 2.0;
+        above = (1.0 - gap).max(floor).min(above * (1.0 - f64::EPSILON));
         above
     };
     let pairs: Vec<(f64, f64)> = poles.iter().zip(&zeros).map(|(p, z)| (below(p), below(z))).collect();
@@ -194,10 +212,10 @@ struct Between {
 
 impl Between {
     fn new(knots: &[usize], at: f64) -> Between {
-        let after = knots.partition_point(|knot| *knot as f64 <= at).clamp(1, knots.len().max(2) - 1);
         if knots.len() == 1 {
             return Between { knot: 0, part: 0.0 };
         }
+        let after = knots.partition_point(|knot| *knot as f64 <= at).clamp(1, knots.len() - 1);
         let (first, second) = (knots[after - 1] as f64, knots[after] as f64);
         Between { knot: after - 1, part: ((at - first) / (second - first)).clamp(0.0, 1.0) }
     }

@@ -149,11 +149,11 @@ pub fn structured(comb: &Comb) -> Noise {
     Noise::Structured(Structured::new(BLT, 1, comb.to_parameters()))
 }
 
-/// How many steps are between two participations, at least, and how many there are, at most.
+/// How many steps are between two participations, and how many of them there are, for a design: what is claimed does not depend on it.
 fn separation(schema: &Schema) -> (usize, usize) {
     let least = match schema {
         Schema::FixedOrder { steps_per_epoch: b, .. } | Schema::MinSeparation { min_separation: b, .. } => *b,
-        // From the last step of an epoch to the first of the next one; but most are an epoch apart.
+        // On the average.
         Schema::Reshuffled { steps_per_epoch: b, .. } => *b,
         Schema::Patterns { steps, patterns } => {
             let apart = patterns.iter().flat_map(|pattern| pattern.windows(2).map(|pair| pair[1] - pair[0]));

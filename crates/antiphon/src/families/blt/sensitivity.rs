@@ -49,7 +49,7 @@ impl Rule {
         self.participations
     }
 
-    /// A bound on the relative error of [`Rule::squared`]. Of positive terms: ω to (4d + 1)ε, twice, powers and geometric sums to a
+    /// A bound on the relative error of [`Rule::squared`], where exp, expm1 and log1p are accurate to 2ε. Of positive terms: ω to (4d + 1)ε, twice, powers and geometric sums to a
     /// few ε, and p_i^b, of which a_i has up to m-th powers, to 2ε: 4m·ε in a square. The sum over m blocks has m·ε/2. D is for the
     /// caller, who has it by one division of a sum of two products: 3ε, twice.
     pub fn rounding(&self) -> f64 {
@@ -110,11 +110,13 @@ pub fn correlation(rational: &Rational, lag: usize, n: usize) -> f64 {
         0 => 1.0,
         _ => poles.iter().zip(weights).map(|(p, w)| w * p.pow(lag - 1)).sum(),
     };
-    let later: Vec<f64> = poles.iter().zip(weights).map(|(p, w)| w * p.pow(lag)).collect();
+    let later: Vec<f64> = poles.iter().map(|p| p.pow(lag)).collect();
     let mut sum = first;
-    for (p, w) in poles.iter().zip(weights) {
-        for (q, v) in poles.iter().zip(&later) {
-            sum += w * v * p.times(*q).sum(n - 1);
+    for (a, p) in poles.iter().enumerate() {
+        for (c, q) in poles.iter().enumerate().skip(a) {
+            // Both orders of a pair of poles at once.
+            let powers = if a == c { later[a] } else { later[a] + later[c] };
+            sum += weights[a] * weights[c] * powers * p.times(*q).sum(n - 1);
         }
     }
     sum
