@@ -36,7 +36,8 @@ pub use antiphon::text::plural;
 ///   spectral      the paper's upper bound on the sensitivity
 ///   max variance  largest variance of an iterate
 ///   memory        rows of noise that are kept while training, one number per parameter each;
-///                 dense mechanisms compute earlier rows again, transforms keep a whole stamp
+///                 dense mechanisms compute earlier rows again, transforms keep a whole stamp,
+///                 comb-blt and blt keep their buffers and one row more
 ///   flops         operations per step and parameter while training
 ///   time          to make, search and evaluate it
 ///

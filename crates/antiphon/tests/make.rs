@@ -3,6 +3,8 @@
 mod common;
 
 use antiphon::families;
+use antiphon::families::comb::Comb;
+use antiphon::families::comb::filter::Filter;
 use antiphon::make;
 use antiphon::mechanism::family::Run;
 use antiphon::mechanism::{
@@ -82,6 +84,115 @@ proptest! {
         let slow = sensitivity_of_encoder(&slow.encoder, &schema).unwrap();
         prop_assert!(slow.upper <= fast.upper * (1.0 + 2e-9), "{slow:?} {fast:?}");
         prop_assert!(slow.lower <= fast.upper && fast.lower <= slow.upper, "{slow:?} {fast:?}");
+    }
+}
+
+/// Numbers in (−1, 1), by a seed.
+fn numbers(mut seed: u64) -> impl FnMut() -> f64 {
+    move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+/// A comb with these numbers of steps, steps per epoch and buffers, and two knots where there is room.
+fn comb(steps: usize, period: usize, buffers: usize, seed: u64) -> Comb {
+    let mut number = numbers(seed);
+    let k = steps.div_ceil(period);
+    let mut below = 1.0;
+    let mut next = |number: &mut dyn FnMut() -> f64| {
+        below *= 0.8 + 0.19 * number();
+        below
+    };
+    let pairs: Vec<(f64, f64)> = (0..buffers).map(|_| (next(&mut number), next(&mut number))).collect();
+    let (poles, zeros): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+    let knots: Vec<usize> = if period > 2 { vec![0, period - 1] } else { vec![0] };
+    let packed = (0..k).flat_map(|row| (0..=row).map(move |column| row == column));
+    let mix = knots.iter().flat_map(|_| packed.clone()).collect::<Vec<_>>();
+    let mix = mix.into_iter().map(|diagonal| if diagonal { 1.0 + 0.3 * number() } else { 0.3 * number() });
+    let mix = mix.collect();
+    let mut gains = |count: usize| (0..count).map(|_| 1.0 + 0.5 * number()).collect::<Vec<_>>();
+    Comb {
+        steps,
+        period,
+        filter: Filter::new(&poles, &zeros).unwrap(),
+        mix,
+        input_gain: gains(knots.len() * k),
+        output_gain: gains(knots.len() * k),
+        residue_gain: gains(period),
+        gain_knots: knots.clone(),
+        mix_knots: knots,
+    }
+}
+
+/// Whatever the numbers of a comb are and whoever takes part: the claim holds for the rule of the family and for the matrices.
+#[test]
+fn combs_of_any_numbers_are_accepted_under_any_schema() {
+    let mut seed = 0;
+    for (n, b) in [(12, 4), (13, 5), (9, 9), (7, 1), (20, 3)] {
+        for schema in [
+            Schema::fixed_order(n, b),
+            Schema::fixed_order(n, 2),
+            Schema::fixed_order_at_most(n, b, 1),
+            Schema::min_separation(n, b, n.div_ceil(b)),
+            Schema::reshuffled(1, n),
+        ] {
+            let schema = schema.unwrap();
+            for (buffers, workload) in [(1, Workload::prefix_sum(n)), (4, workload(2, n))] {
+                seed += 1;
+                let comb = comb(n, b, buffers, seed);
+                let described = Structured::new(families::COMB_BLT, 1, comb.to_parameters());
+                let made = make::structured(described, &schema, &workload, 1e-2, &|_| true).unwrap();
+                let report = accept(&made);
+                assert!((made.claims().loss / report.loss - 1.0).abs() < 1e-6, "{n} {b} {schema:?}");
+                assert_eq!(made.noise().kind(), "structured");
+            }
+        }
+    }
+}
+
+/// Numbers whose matrices cannot be inverted accurately: what the matrices leave open is claimed, not only what the fast form finds.
+#[test]
+fn combs_that_are_hard_to_invert_claim_what_the_matrices_allow() {
+    let mut hard = comb(12, 3, 2, 77);
+    let k = 4;
+    let diagonals: Vec<usize> = (1..=k).map(|row| row * (row + 1) / 2 - 1).collect();
+    for (i, x) in hard.mix.iter_mut().enumerate() {
+        *x *= if diagonals.contains(&(i % 10)) { 1.0 } else { 300.0 };
+    }
+    let (schema, workload) = (Schema::epochs(4, 3).unwrap(), Workload::prefix_sum(12));
+    let described = Structured::new(families::COMB_BLT, 1, hard.to_parameters());
+    let fast = sensitivity_of(&described.factorization(12).unwrap(), &schema).unwrap().upper;
+    let made = make::structured(described, &schema, &workload, 1e-2, &|_| true).unwrap();
+    let report = accept(&made);
+    assert!(report.sensitivity.upper > fast * (1.0 + 1.1e-8), "{:?} {fast}", report.sensitivity);
+}
+
+#[test]
+fn what_a_family_cannot_have_is_refused() {
+    let (schema, workload) = (Schema::epochs(3, 5).unwrap(), Workload::prefix_sum(15));
+    let plain = Run::new(&schema, &workload, &|_| true);
+    assert_eq!((plain.buffers, plain.over_optimum), (None, 0.015));
+    let refused = |family, run: Run<'_>| make::make(family, &run).unwrap_err().to_string();
+    for family in families::candidates() {
+        let buffers = refused(family, Run { buffers: Some(17), ..plain });
+        match family.has_buffers() {
+            true => assert_eq!(buffers, "buffers must be in 1..=16, got 17"),
+            false => {
+                let expected = format!("buffers must be left out for {family}, which has no buffers, got 17");
+                assert_eq!(buffers, expected);
+            }
+        }
+        for over_optimum in [0.0, -1.0, f64::NAN, 1.5] {
+            let message = refused(family, Run { over_optimum, ..plain });
+            assert_eq!(message, format!("over_optimum must be in (0, 1], got {over_optimum}"));
+        }
+        if family.has_buffers() {
+            let message = refused(family, Run { stamps: 2, ..plain });
+            assert!(message.starts_with(&format!("stamps must be 1 for {family}")), "{message}");
+        }
+        // What is a candidate for a schema is not refused for it.
+        assert!(!family.suits(&schema) || family.refuses(&schema).is_none(), "{family}");
     }
 }
 

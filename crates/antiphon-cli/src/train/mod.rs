@@ -49,9 +49,9 @@ use std::process::ExitCode;
 ///
 /// Mechanisms (--mechanism, or several with --compare):
 ///   {candidates}
-///   dp-sgd                independent noise, Poisson samples, amplification by sampling
-///   dp-sgd-shuffled       as dp-sgd, but with shuffled batches: NOT a valid guarantee
-///   FILE                  a mechanism file for as many steps, not an implicit one, whose schema
+///   dp-sgd                Independent noise, Poisson samples, amplification by sampling
+///   dp-sgd-shuffled       As dp-sgd, but with shuffled batches: NOT a valid guarantee
+///   FILE                  A mechanism file for as many steps, not an implicit one, whose schema
 ///                         allows what --sampling does. It is verified first. For a file named like
 ///                         one of these write ./optimal
 ///

@@ -31,7 +31,7 @@ enum Sampling {
 }
 
 impl SamplingArgs {
-    /// The mechanism of a run for which none is named; nothing in fixed order, where it is the optimum.
+    /// The mechanism of a run for which none is named; nothing in fixed order, where the number of steps decides.
     pub fn mechanism(&self) -> Option<&'static str> {
         match self.sampling {
             None | Some(Sampling::Fixed) => None,
