@@ -188,7 +188,8 @@ fn a_mechanism_is_made_for_what_the_loop_does() {
 #[test]
 fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
-    let named = ["optimal", "tree", "dp-sgd"].map(|mechanism| (mechanism, Run::new(mechanism, 4.0)));
+    let named =
+        ["optimal", "tree", "comb-blt", "dp-sgd"].map(|mechanism| (mechanism, Run::new(mechanism, 4.0)));
     let ordered = [Order::Reshuffled, SEPARATED].map(|order| (order.name(), Run::ordered(order)));
     for (name, run) in named.into_iter().chain(ordered) {
         let whole = run.whole(9);
@@ -202,6 +203,12 @@ fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
                 trainer.step().unwrap();
             }
             kept.save(&trainer.saved(), 0.5).unwrap();
+            // Those of step 14 are all that is there at step 15, and those of step 31 are not there.
+            match stop {
+                14 => trainer.run().save_buffers(&kept.buffers()).unwrap(),
+                31 => std::fs::remove_file(kept.buffers()).unwrap(),
+                _ => {}
+            }
             trainer.step().unwrap(); // lost
             drop(kept);
             let (opened, secrets) = Folder::open(&path, &description, Some(9)).unwrap();
@@ -209,6 +216,12 @@ fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
             let (saved, seconds) = kept.load().unwrap().unwrap();
             assert_eq!((saved.model.step, seconds), (stop, 0.5));
             trainer.resume(saved).unwrap();
+            let again = trainer.run_mut().restore_buffers(&kept.buffers()).unwrap();
+            let expected = match stop {
+                14 | 15 => 0..2,
+                _ => stop..stop + 1,
+            };
+            assert!(!trainer.run().keeps_buffers() || expected.contains(&again), "{name} {stop}: {again}");
         }
         while !trainer.finished() {
             trainer.step().unwrap();

@@ -121,6 +121,16 @@ impl Block {
         self.numbers.par_chunks_mut(height).enumerate().map(move |(i, out)| (first(i), out))
     }
 
+    /// Rows and columns whose numbers are known, as [`Block::numbers`] has them.
+    pub fn of(rows: Range<usize>, columns: Range<u64>, numbers: Vec<f32>) -> Block {
+        Block { rows, columns, numbers }
+    }
+
+    /// All of them: tile by tile, and in each of them row by row.
+    pub fn numbers(&self) -> &[f32] {
+        &self.numbers
+    }
+
     /// The rows at hand.
     pub fn rows(&self) -> &Range<usize> {
         &self.rows

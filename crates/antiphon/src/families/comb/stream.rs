@@ -166,3 +166,71 @@ impl WithSimd for Filter<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::families::comb::testing::random_comb;
+
+    /// Row after row by the formulas above, one column, without vectors and tiles.
+    fn slow(noise: &Noise, z: impl Fn(usize) -> f32) -> Vec<u32> {
+        let comb = &noise.comb;
+        let mut buffers = vec![0.0f64; noise.weights.len()];
+        let mut mix = Vec::new();
+        (0..comb.steps)
+            .map(|step| {
+                noise.mix(step, &mut mix);
+                let replayed = mix
+                    .iter()
+                    .enumerate()
+                    .map(|(i, l)| l * f64::from(z(i * comb.period + step % comb.period)));
+                let mixed = replayed.fold(0.0, |sum, x| sum + x);
+                let mut row = mixed;
+                for ((s, weight), zero) in buffers.iter_mut().zip(&noise.weights).zip(comb.filter.zeros()) {
+                    row -= weight * *s;
+                    *s = zero * *s + mixed;
+                }
+                ((noise.stddev * comb.output_gain(step) * row) as f32).to_bits()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_number_is_the_recurrence_to_the_last_bit() {
+        // Any function of place and column serves as normals.
+        let z = |input: usize, column: usize| ((input * 7919 + column * 104_729) % 997) as f32 * 0.0061 - 3.0;
+        let draw = |input: usize, row: &mut [f32]| {
+            row.iter_mut().enumerate().for_each(|(column, x)| *x = z(input, column));
+        };
+        for number in 0..60 {
+            let comb = random_comb(number, 60);
+            let noise = Noise::new(Coefficients::new(comb.clone()), 0.7).unwrap();
+            let mut fast = vec![0.0; comb.steps * TILE];
+            noise.rows(0..comb.steps, &draw, &mut fast);
+            for column in [0, 1, 31, 32, 100, 255] {
+                let fast: Vec<u32> = fast.chunks(TILE).map(|row| row[column].to_bits()).collect();
+                assert_eq!(fast, slow(&noise, |input| z(input, column)), "{number} {column}");
+            }
+        }
+    }
+
+    #[test]
+    fn vectors_change_nothing() {
+        let z: [f32; PANEL * TILE] = std::array::from_fn(|i| ((i * 7919) % 1000) as f32 * 1e-3 - 0.5);
+        let start: [f64; TILE] = std::array::from_fn(|i| ((i * 31) % 17) as f64 * 0.1 - 0.7);
+        let weights = [0.3, -0.7, 1.1];
+        let mut both = [start; 2];
+        let [fast, portable] = &mut both;
+        Arch::new().dispatch(Mix { weights: &weights, z: &z, sums: fast });
+        Mix { weights: &weights, z: &z, sums: portable }.with_simd(pulp::Scalar);
+        assert_eq!(both[0], both[1]);
+        let mut memory = [vec![0.3; 3 * TILE], vec![0.3; 3 * TILE]];
+        let mut out = [[0.0; TILE]; 2];
+        for (i, (memory, out)) in memory.iter_mut().zip(&mut out).enumerate() {
+            let zeros = &[0.9, 0.31, 0.1];
+            let filter = Filter { weights: &weights, zeros, scale: 0.7, mixed: &both[0], memory, out };
+            if i == 0 { Arch::new().dispatch(filter) } else { filter.with_simd(pulp::Scalar) }
+        }
+        assert!(out[0] == out[1] && memory[0] == memory[1]);
+    }
+}

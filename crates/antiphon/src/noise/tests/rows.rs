@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::families;
+use crate::families::comb::testing::{noise_of, random_comb_of};
 use crate::linalg::dense;
 use crate::mechanism::family::{Parameters, Stamp};
 use crate::mechanism::{DenseFactorization, Factorization, Noise, NoisingMatrix, Structured};
@@ -30,6 +31,10 @@ fn mechanisms() -> Vec<(String, Noise)> {
             let structured = Structured::formula(family, stamps);
             all.push((structured.describe(), Noise::Structured(structured)));
         }
+    }
+    // One whose last epoch is not complete, and one of a single epoch.
+    for period in [20, 75] {
+        all.push((format!("comb-blt, period {period}"), noise_of(&random_comb_of(STEPS, period, 1))));
     }
     all
 }
