@@ -1,4 +1,4 @@
-//! Noise of combs through [`Rows`], as training reads it: the time against that of drawing the normals alone, those of earlier epochs
+//! Noise of combs through `Rows`, as training reads it, and in a table: the time against that of drawing the normals alone, those of earlier epochs
 //! drawn again included.
 //!
 //! Both are measured in turns, so that whatever else the machine does slows both. `-- EPOCHS STEPS-PER-EPOCH COORDINATES` asks for
@@ -8,18 +8,22 @@ use antiphon::Result;
 use antiphon::families::COMB_BLT;
 use antiphon::families::comb::{Comb, filter::Filter};
 use antiphon::mechanism::{Claims, Noise, Parameters, Structured};
-use antiphon::noise::{Cipher, Key, Prepared, Stddev};
+use antiphon::noise::{Cipher, Key, Part, Prepared, Stddev};
 use antiphon::schema::Schema;
 use antiphon::verify;
 use antiphon::workload::Workload;
 use rayon::prelude::*;
+use std::fs::File;
 use std::hint::black_box;
+use std::ops::Range;
 use std::time::Instant;
 
 /// Turns of noise and drawing.
 const TURNS: usize = 50;
 /// Normals that a thread draws at once: they stay in the second cache.
 const TASK: usize = 1 << 16;
+/// Columns of the table.
+const TABLE: usize = 100_000;
 /// Bytes that the stream may use for rows beside its buffers.
 const MEMORY: usize = 256 << 20;
 
@@ -44,6 +48,9 @@ fn measure(epochs: usize, period: usize, coordinates: usize) -> Result<()> {
     let mut rows = prepared.rows(&key, 0..coordinates as u64, MEMORY)?;
     let mut row = vec![0.0f32; coordinates];
     let (steps, mut noise, mut drawing, mut normals) = (epochs * period, 0.0, 0.0, 0.0);
+    let drawn = |rows: Range<usize>, coordinates: usize| {
+        rows.map(|t| t / period + 1).sum::<usize>() as f64 * coordinates as f64
+    };
     let turn = steps.div_ceil(TURNS);
     row.fill(1.0); // it has its memory from here on
     let before = resident();
@@ -55,9 +62,9 @@ fn measure(epochs: usize, period: usize, coordinates: usize) -> Result<()> {
             black_box(&row);
         }
         noise += start.elapsed().as_secs_f64();
-        let drawn = (first..last).map(|t| t / period + 1).sum::<usize>() as f64 * coordinates as f64;
-        drawing += drawn / speed(&key, drawn / 4.0);
-        normals += drawn;
+        let now = drawn(first..last, coordinates);
+        drawing += now / speed(&key, now / 4.0);
+        normals += now;
     }
     println!(
         "{epochs} epochs of {period} steps, {coordinates} coordinates, {}, {} threads: {noise:.2} s, {:.1} normals per number, \
@@ -68,6 +75,23 @@ fn measure(epochs: usize, period: usize, coordinates: usize) -> Result<()> {
         normals / drawing / 1e6,
         noise / drawing,
         (resident() - before) / (4.0 * coordinates as f64),
+    );
+    // The same in a table, without a disk: some columns, piece by piece.
+    let coordinates = coordinates.min(TABLE);
+    let table = prepared.table(&key, Part { rows: 0..steps, coordinates: 0..coordinates as u64 })?;
+    let nowhere = File::create("/dev/null").expect("a file that keeps nothing");
+    let normals = drawn(0..steps, coordinates);
+    let (mut seconds, mut drawing) = (0.0, 0.0);
+    for piece in table.pieces(0, MEMORY) {
+        let part = (piece.end - piece.start) as f64 / coordinates as f64 * normals;
+        let start = Instant::now();
+        table.write(piece, &nowhere, 0).expect("nothing is kept");
+        seconds += start.elapsed().as_secs_f64();
+        drawing += part / speed(&key, part / 4.0);
+    }
+    println!(
+        "    a table of {coordinates} of them: {seconds:.2} s, drawing alone {drawing:.2} s, ratio {:.2}",
+        seconds / drawing
     );
     Ok(())
 }

@@ -167,6 +167,8 @@ fn values_are_stable() {
         "fft, 4 stamps: bf1b971a bf3fa87d 3f9ae347",
         "fft-optimal: bf7c8551 3dd4cf06 3fdcbeb9",
         "fft-optimal, 4 stamps: be991d88 bf28ec9e 3f749083",
+        "comb-blt, period 20: be385912 3d09971a 3ee12e55",
+        "comb-blt, period 75: bde7b4a4 3ebb83a8 3f18d3ad",
     ];
     assert_eq!(found, expected);
 }
