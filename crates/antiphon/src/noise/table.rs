@@ -81,11 +81,10 @@ impl Table {
         let source = self.prepared.source();
         let mut row = vec![0.0f32; (piece.end - piece.start) as usize];
         let mut make = self.rows_of(source, piece.clone());
-        let mut bytes = Vec::with_capacity(4 * row.len());
+        let mut bytes = vec![0; 4 * row.len()];
         for (i, step) in rows.clone().enumerate() {
             make(step, &mut row);
-            bytes.clear();
-            bytes.extend(row.iter().flat_map(|x| x.to_le_bytes()));
+            bytes.as_chunks_mut().0.iter_mut().zip(&row).for_each(|(bytes, x)| *bytes = x.to_le_bytes());
             let place = i as u64 * self.part.width() + piece.start - coordinates.start;
             file.seek(SeekFrom::Start(start + 4 * place))?;
             file.write_all(&bytes)?;
