@@ -1,7 +1,7 @@
 //! Rows that are made one after another, for all tiles of a range of columns: what is kept between rows, and a few rows that are ready.
 //!
-//! What a stream keeps is read from memory and written back for every group of rows, not for every row, since that takes about as long as
-//! drawing five normals for every number that is kept.
+//! What a stream keeps is read from memory and written back once for a few rows, not for every row: with a million columns that takes
+//! longer than the arithmetic.
 
 use super::Key;
 use super::source::{Block, Source, TILE, tiles};

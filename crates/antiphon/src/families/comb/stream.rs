@@ -28,13 +28,16 @@ pub struct Noise {
     weights: Vec<f64>,
     /// σ, with the margin for rounded coefficients.
     stddev: f64,
+    /// 1 + margin.
+    larger: f64,
 }
 
 impl Noise {
     /// Of a comb that was checked.
     pub fn new(coefficients: Coefficients, stddev: f64) -> Result<Noise> {
-        let stddev = stddev * (1.0 + margin(&coefficients.comb)?);
-        Ok(Noise { comb: coefficients.comb, weights: coefficients.inverse_weights, stddev })
+        let larger = 1.0 + margin(&coefficients.comb)?;
+        let weights = coefficients.inverse_weights;
+        Ok(Noise { comb: coefficients.comb, weights, stddev: stddev * larger, larger })
     }
 
     /// Row t of Diag(e)·⊕L_r.
@@ -60,7 +63,7 @@ impl Kernel for Noise {
         };
         let largest = (0..self.comb.steps).map(mixed).fold(0.0, f64::max);
         let output = (0..self.comb.steps).map(|step| self.comb.output_gain(step)).fold(0.0, f64::max);
-        2.0 * largest * output * (1.0 + 1e-6)
+        2.0 * largest * output * self.larger * (1.0 + 1e-6)
     }
 
     fn rows(&self, wanted: Range<usize>, draw: Draw<'_>, out: &mut [f32]) {
