@@ -10,14 +10,15 @@ use std::time::Duration;
 const STEPS: usize = 40;
 
 /// One mechanism of each way in which rows are made.
-fn mechanisms(folder: &Path) -> [&'static str; 3] {
+fn mechanisms(folder: &Path) -> [&'static str; 4] {
     antiphon(folder, "optimize --epochs 4 --steps-per-epoch 10 --output dense").success();
     for (family, stamps) in [("tree-online", 2), ("fft-optimal", 3)] {
         let line =
             format!("make {family} --stamps {stamps} --epochs 4 --steps-per-epoch 10 --output {family}");
         antiphon(folder, &line).success();
     }
-    ["dense", "tree-online", "fft-optimal"]
+    antiphon(folder, "make comb-blt --epochs 4 --steps-per-epoch 10 --output comb-blt").success();
+    ["dense", "tree-online", "fft-optimal", "comb-blt"]
 }
 
 fn bytes(folder: &Path, name: &str) -> Vec<u8> {

@@ -176,6 +176,7 @@ fn kills_lose_nothing(epochs: usize, least: usize) {
         ("dp-sgd", "--mechanism dp-sgd --seed 4"),
         ("comb-blt", "--mechanism comb-blt --seed 4"),
         ("identity", "--mechanism identity"),
+        ("comb-blt", "--mechanism comb-blt --seed 4"),
         ("reshuffled", "--sampling reshuffled --seed 4"),
         ("min-separation", "--sampling min-separation --seed 4"),
     ];
@@ -193,6 +194,10 @@ fn kills_lose_nothing(epochs: usize, least: usize) {
                 assert_eq!(who, participants(here, &whole, 15 * epochs), "{name}, {kills} kills");
             }
             assert_eq!(logged(here, &killed), all, "{name}, {kills} kills");
+            let secrets =
+                std::fs::read_dir(here.join(&killed)).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut secrets = secrets.filter(|name| name.to_string_lossy().contains("buffers"));
+            assert_eq!(secrets.next(), None, "{name}: buffers are removed at the end");
             if kills >= least {
                 break;
             }

@@ -4,6 +4,7 @@
 //! run.json                  the description of the run, and its seed or the fingerprint of its key
 //! key.json                  256 secret bits; removed when the run is over
 //! checkpoint.safetensors    parameters, velocity, step, epochs; replaced as a whole
+//! buffers                   what the noise of later steps is made from, where that is kept; secret, and removed when the run is over
 //! ```
 //!
 //! A key is used for one run only: the same noise added to different gradients cancels in the difference of the two runs, and then
@@ -223,8 +224,23 @@ impl Folder {
         write(&self.path.join("checkpoint.safetensors"), vectors, about, true)
     }
 
-    /// The run is finished: its key is not needed any more, and is removed.
+    /// Where a run keeps what its noise is made from beside the key. It is written after the checkpoint: older buffers are of use, newer
+    /// ones are not.
+    pub fn buffers(&self) -> PathBuf {
+        self.path.join("buffers")
+    }
+
+    /// The run is finished: its key and its buffers are not needed any more, and are removed.
     pub fn finish(&self) -> Result<()> {
+        remove_if_there(&self.buffers())?;
+        // What kills left behind while buffers were written.
+        let io = |source| Error::Io { path: self.path.clone(), source };
+        for entry in fs::read_dir(&self.path).map_err(io)? {
+            let entry = entry.map_err(io)?;
+            if entry.file_name().to_string_lossy().starts_with(".buffers.") {
+                remove_if_there(&entry.path())?;
+            }
+        }
         remove_if_there(&self.path.join("key.json"))
     }
 }

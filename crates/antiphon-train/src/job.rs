@@ -171,7 +171,7 @@ impl Job {
         let mut trainer = Trainer::new(task, design, settings, privacy, secrets, MEMORY)?;
         let resumed = folder.as_ref().filter(|_| place.is_some_and(|place| place.resume));
         let Resumed { from, seconds: before, logged } =
-            resumed.map_or(Ok(Resumed::NEW), |folder| resume(&mut trainer, folder))?;
+            resumed.map_or(Ok(Resumed::NEW), |folder| resume(&mut trainer, folder, watch))?;
         if logged && logs.participation.is_none() {
             watch.warns("the participation log of this run is not continued: the steps from here on will be missing in it");
         }
@@ -185,7 +185,7 @@ impl Job {
         while !trainer.finished() {
             if watch.stops() {
                 if let Some(folder) = &folder {
-                    folder.save(&trainer.saved(), seconds())?;
+                    save(&trainer, folder, seconds())?;
                 }
                 watch.ends(trainer.state());
                 return Err(Error::Interrupted);
@@ -199,7 +199,7 @@ impl Job {
             if let Some(folder) = &folder
                 && (trainer.state().step.is_multiple_of(every) || trainer.finished())
             {
-                folder.save(&trainer.saved(), seconds())?;
+                save(&trainer, folder, seconds())?;
             }
         }
         watch.ends(trainer.state());
@@ -255,13 +255,26 @@ impl Resumed {
     const NEW: Resumed = Resumed { from: Beginning::New, seconds: 0.0, logged: false };
 }
 
+/// Keeps how far a run has come, and what makes its noise go on at once.
+fn save(trainer: &Trainer<'_>, folder: &Folder, seconds: f64) -> Result<()> {
+    folder.save(&trainer.saved(), seconds)?;
+    match trainer.run().keeps_buffers() && !trainer.finished() {
+        true => trainer.run().save_buffers(&folder.buffers()),
+        false => Ok(()),
+    }
+}
+
 /// Continues from the checkpoint, if there is one.
-fn resume(trainer: &mut Trainer<'_>, folder: &Folder) -> Result<Resumed> {
+fn resume(trainer: &mut Trainer<'_>, folder: &Folder, watch: &mut dyn Watch) -> Result<Resumed> {
     let Some((saved, seconds)) = folder.load()? else {
         return Ok(Resumed { from: Beginning::NoCheckpoint, ..Resumed::NEW });
     };
     let logged = saved.logged;
     trainer.resume(saved)?;
+    // Without them the noise is the same, and takes longer.
+    if let Err(error) = trainer.run_mut().restore_buffers(&folder.buffers()) {
+        watch.warns(&format!("{error}. The noise of the steps before is drawn again"));
+    }
     Ok(Resumed { from: Beginning::Checkpoint, seconds, logged })
 }
 

@@ -1,4 +1,4 @@
-//! Noise of combs through [`Rows`], as training reads it: the time against that of drawing the normals alone, those of earlier epochs
+//! Noise of combs through `Rows`, as training reads it, and in a table: the time against that of drawing the normals alone, those of earlier epochs
 //! drawn again included.
 //!
 //! Both are measured in turns, so that whatever else the machine does slows both. `-- EPOCHS STEPS-PER-EPOCH COORDINATES` asks for
@@ -8,18 +8,22 @@ use antiphon::Result;
 use antiphon::families::COMB_BLT;
 use antiphon::families::comb::{Comb, filter::Filter};
 use antiphon::mechanism::{Claims, Noise, Parameters, Structured};
-use antiphon::noise::{Cipher, Key, Prepared, Stddev};
+use antiphon::noise::{Cipher, Key, Part, Prepared, Stddev};
 use antiphon::schema::Schema;
 use antiphon::verify;
 use antiphon::workload::Workload;
 use rayon::prelude::*;
+use std::fs::File;
 use std::hint::black_box;
+use std::ops::Range;
 use std::time::Instant;
 
 /// Turns of noise and drawing.
 const TURNS: usize = 50;
 /// Normals that a thread draws at once: they stay in the second cache.
 const TASK: usize = 1 << 16;
+/// Columns of the table.
+const TABLE: usize = 100_000;
 /// Bytes that the stream may use for rows beside its buffers.
 const MEMORY: usize = 256 << 20;
 
@@ -42,40 +46,91 @@ fn measure(epochs: usize, period: usize, coordinates: usize) -> Result<()> {
     let prepared = prepared(epochs, period)?;
     let key = Key::from_seed(1, Cipher::fastest());
     let mut rows = prepared.rows(&key, 0..coordinates as u64, MEMORY)?;
-    let mut row = vec![0.0f32; coordinates];
-    let (steps, mut noise, mut drawing, mut normals) = (epochs * period, 0.0, 0.0, 0.0);
+    let mut row = vec![1.0f32; coordinates]; // it has its memory from here on
+    let steps = epochs * period;
+    let drawn = |rows: Range<usize>| rows.map(|t| t / period + 1).sum::<usize>();
+    let mut compared = Compared::default();
     let turn = steps.div_ceil(TURNS);
-    row.fill(1.0); // it has its memory from here on
     let before = resident();
     for first in (0..steps).step_by(turn) {
-        let last = (first + turn).min(steps);
-        let start = Instant::now();
-        for _ in first..last {
-            rows.next_into(&mut row)?;
-            black_box(&row);
-        }
-        noise += start.elapsed().as_secs_f64();
-        let drawn = (first..last).map(|t| t / period + 1).sum::<usize>() as f64 * coordinates as f64;
-        drawing += drawn / speed(&key, drawn / 4.0);
-        normals += drawn;
+        let turn = first..(first + turn).min(steps);
+        compared.turn(&key, drawn(turn.clone()) as f64 * coordinates as f64, || {
+            turn.into_iter().try_for_each(|_| {
+                rows.next_into(&mut row)?;
+                black_box(&row);
+                Ok(())
+            })
+        })?;
     }
     println!(
-        "{epochs} epochs of {period} steps, {coordinates} coordinates, {}, {} threads: {noise:.2} s, {:.1} normals per number, \
-         drawing alone {drawing:.2} s ({:.0} million per second), ratio {:.2}; memory of {:.1} rows of f32",
+        "{epochs} epochs of {period} steps, {coordinates} coordinates, {}, {} threads: {compared}; memory of {:.1} rows of f32",
         key.cipher(),
         rayon::current_num_threads(),
-        normals / (steps * coordinates) as f64,
-        normals / drawing / 1e6,
-        noise / drawing,
         (resident() - before) / (4.0 * coordinates as f64),
     );
+    // The same in a table, without a disk: some columns, piece by piece.
+    let coordinates = coordinates.min(TABLE);
+    let table = prepared.table(&key, Part { rows: 0..steps, coordinates: 0..coordinates as u64 })?;
+    let nowhere = File::create("/dev/null").expect("a file that keeps nothing");
+    let mut compared = Compared::default();
+    for piece in table.pieces(0, MEMORY) {
+        let normals = drawn(0..steps) as f64 * (piece.end - piece.start) as f64;
+        compared.turn(&key, normals, || {
+            table.write(piece, &nowhere, 0).expect("nothing is kept");
+            Ok(())
+        })?;
+    }
+    println!("    a table of {coordinates} of them: {compared}");
     Ok(())
 }
 
-/// Normals per second on all threads, none of which leave the second cache.
-fn speed(key: &Key, about: f64) -> f64 {
-    let tasks = (about as usize).div_ceil(TASK).next_multiple_of(rayon::current_num_threads());
-    let start = Instant::now();
+/// Noise against drawing alone, both by the clock and in seconds that processors worked for it.
+#[derive(Default)]
+struct Compared {
+    noise: [f64; 2],
+    drawing: [f64; 2],
+    normals: f64,
+}
+
+impl Compared {
+    /// Some noise, then a quarter of the normals that it takes.
+    fn turn(&mut self, key: &Key, normals: f64, noise: impl FnOnce() -> Result<()>) -> Result<()> {
+        let (start, worked) = (Instant::now(), worked());
+        noise()?;
+        add(&mut self.noise, [start.elapsed().as_secs_f64(), self::worked() - worked]);
+        let tasks = (normals as usize / 4).div_ceil(TASK).next_multiple_of(rayon::current_num_threads());
+        let (start, worked) = (Instant::now(), self::worked());
+        draw(key, tasks);
+        let scale = normals / (tasks * TASK) as f64;
+        add(&mut self.drawing, [scale * start.elapsed().as_secs_f64(), scale * (self::worked() - worked)]);
+        self.normals += normals;
+        Ok(())
+    }
+}
+
+fn add(sums: &mut [f64; 2], seconds: [f64; 2]) {
+    sums.iter_mut().zip(seconds).for_each(|(sum, x)| *sum += x);
+}
+
+impl std::fmt::Display for Compared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Compared { noise, drawing, normals } = self;
+        write!(
+            f,
+            "{:.2} s, drawing alone {:.2} s ({:.0} million normals per second), ratio {:.2}; {:.2} s of processors, drawing alone {:.2} s, ratio {:.2}",
+            noise[0],
+            drawing[0],
+            normals / drawing[0] / 1e6,
+            noise[0] / drawing[0],
+            noise[1],
+            drawing[1],
+            noise[1] / drawing[1],
+        )
+    }
+}
+
+/// Draws normals on all threads, none of which leave the second cache.
+fn draw(key: &Key, tasks: usize) {
     (0..tasks).into_par_iter().for_each_init(
         || vec![0.0f32; TASK],
         |out, task| {
@@ -83,7 +138,16 @@ fn speed(key: &Key, about: f64) -> f64 {
             black_box(out);
         },
     );
-    (tasks * TASK) as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Seconds that the threads of this process have worked, where the system tells: other processes do not count.
+fn worked() -> f64 {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let nanoseconds = tasks.filter_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    1e-9 * nanoseconds.sum::<f64>()
 }
 
 /// A comb with four buffers and mixes that are nowhere zero.

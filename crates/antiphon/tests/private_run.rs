@@ -38,6 +38,12 @@ fn tree() -> Verified {
     verify(make::structured(tree, &schema, &workload, 1e-3, &|_| true).unwrap()).unwrap()
 }
 
+fn comb() -> Verified {
+    let (schema, workload) = (Schema::epochs(3, 4).unwrap(), Workload::prefix_sum(12));
+    let run = antiphon::mechanism::family::Run::new(&schema, &workload, &|_| true);
+    verify(make::make(families::COMB_BLT, &run).unwrap()).unwrap()
+}
+
 fn settings() -> Settings {
     Settings::new(TARGET, 1.5, 8, 1000)
 }
@@ -65,7 +71,7 @@ fn whole(run: &mut PrivateRun) -> Vec<Vec<f64>> {
 
 #[test]
 fn it_adds_the_rows_of_the_mechanism_with_the_stddev_that_privacy_needs() {
-    for mechanism in [mechanism(), tree()] {
+    for mechanism in [mechanism(), tree(), comb()] {
         let mut run = PrivateRun::new(mechanism.clone(), &settings(), key(1)).unwrap();
         let z = run.privacy().noise_multiplier();
         assert!((run.privacy().epsilon() / 4.0 - 1.0).abs() < 1e-6 && run.privacy().epsilon() <= 4.0);
@@ -523,4 +529,43 @@ fn the_bits_of_a_seeded_run_stay() {
     let bits = |step: usize, i: usize| ((rows[step][i] - 0.25) as f32).to_bits();
     assert_eq!(run.stddev(), 7.777605127380556);
     assert_eq!([bits(0, 0), bits(5, 500), bits(11, 999)], [0xc00003c1, 0xc10fe179, 0x41f04c77]);
+}
+
+/// With buffers that are as old as the state, older, newer, missing or of another run: the noise is the same, only its cost is not.
+#[test]
+fn buffers_change_what_it_costs_to_go_on_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let shards = Settings { ranges: Some(vec![5..9, 256..712]), ..settings() };
+    for (mechanism, kept) in [(comb(), true), (tree(), true), (mechanism(), false)] {
+        let new = |seed| PrivateRun::new(mechanism.clone(), &shards, key(seed)).unwrap();
+        let expected = whole(&mut new(1));
+        let mut run = new(1);
+        assert_eq!(run.keeps_buffers(), kept);
+        let mut states = Vec::new();
+        for step in 0..12 {
+            run.save_buffers(&path(&format!("{step}"))).unwrap();
+            states.push(run.state());
+            take(&mut run);
+        }
+        // Nothing of the buffers is in a state: those with the same steps are the same whether there was noise or not.
+        let text = serde_json::to_string(&states[7]).unwrap();
+        assert!(!text.contains("buffers") && text.len() < 2_000, "{text}");
+        for (state, buffers) in [(7, 7), (7, 5), (7, 0), (5, 7), (0, 0), (11, 10)] {
+            let mut run = new(1);
+            run.restore(&states[state]).unwrap();
+            let again = run.restore_buffers(&path(&format!("{buffers}"))).unwrap();
+            let most = if buffers <= state { state - buffers } else { state };
+            assert!(again <= if kept { most } else { 0 }, "{state} {buffers}: {again}");
+            assert_eq!(whole(&mut run), expected[state..], "{state} {buffers}");
+        }
+        let mut run = new(1);
+        run.restore(&states[7]).unwrap();
+        let cost = if kept { 7 } else { 0 };
+        assert_eq!(run.restore_buffers(&path("none")).unwrap(), cost);
+        new(2).save_buffers(&path("other")).unwrap();
+        let message = run.restore_buffers(&path("other")).unwrap_err().to_string();
+        assert!(message.contains("of another run"), "{message}");
+        assert_eq!(whole(&mut run), expected[7..], "it goes on without them");
+    }
 }

@@ -10,11 +10,14 @@
 //!   at α/276 (Bonferroni).
 
 use antiphon::families;
+use antiphon::families::comb::{Comb, filter::Filter};
 use antiphon::linalg::dense::{self, Matrix};
+use antiphon::make;
 use antiphon::mechanism::{DenseFactorization, Factorization, Noise, Stamped, Structured};
-use antiphon::noise::{Cipher, Key};
+use antiphon::noise::{Cipher, Key, Rows, Stddev};
 use antiphon::optimize::{Params, optimize};
 use antiphon::schema::Schema;
+use antiphon::verify::verify;
 use antiphon::workload::Workload;
 use std::sync::Arc;
 
@@ -87,6 +90,33 @@ fn gaussians(key: &Key, rows: usize, first: usize, width: usize) -> Matrix {
     z
 }
 
+/// Of combs: epochs that divide the steps, a last epoch that is not complete, and a single epoch.
+const PERIODS: [usize; 3] = [8, 7, STEPS];
+
+/// A comb with two buffers and so much of each normal in the next epochs.
+fn comb(period: usize, mixed: f64) -> Comb {
+    let k = STEPS.div_ceil(period);
+    let entry = |row: usize, column: usize| if row == column { 1.0 } else { -mixed / (row - column) as f64 };
+    let mix: Vec<f64> = (0..k).flat_map(|row| (0..=row).map(move |column| entry(row, column))).collect();
+    let gain =
+        |count: usize, last: f64| (0..count).map(|i| 1.0 + (last - 1.0) * i as f64 / count as f64).collect();
+    Comb {
+        steps: STEPS,
+        period,
+        filter: Filter::new(&[0.97, 0.6], &[0.8, 0.2]).unwrap(),
+        mix_knots: vec![0, period - 1],
+        mix: mix.iter().copied().chain(mix.iter().map(|x| x * 1.1)).collect(),
+        gain_knots: vec![0, period - 1],
+        input_gain: gain(2 * k, 1.3),
+        output_gain: gain(2 * k, 0.7),
+        residue_gain: Vec::new(),
+    }
+}
+
+fn structured(comb: &Comb) -> Structured {
+    Structured::new(families::COMB_BLT, 1, comb.to_parameters())
+}
+
 /// Every mechanism, under its name.
 fn mechanisms() -> Vec<(String, Arc<dyn Factorization>)> {
     let mut all: Vec<(String, Arc<dyn Factorization>)> = Vec::new();
@@ -95,6 +125,10 @@ fn mechanisms() -> Vec<(String, Arc<dyn Factorization>)> {
             let stamped = Structured::formula(family, stamps).factorization(STEPS).unwrap();
             all.push((format!("{} ×{stamps}", family.name()), Arc::new(stamped)));
         }
+    }
+    for period in PERIODS {
+        let stamped = structured(&comb(period, 0.3)).factorization(STEPS).unwrap();
+        all.push((format!("comb, period {period}"), Arc::new(stamped)));
     }
     let dense = |schema: Schema| -> Arc<dyn Factorization> {
         let workload = Workload::training(schema.steps(), 0.9, None).unwrap();
@@ -157,5 +191,38 @@ fn a_transposed_cholesky_factor_is_caught() {
         assert!(right.white(), "{name}: {right:?}");
         let wrong = test(&factor, |first, width| factor.transpose() * &gaussians(&key, STEPS, first, width));
         assert_eq!(wrong.white(), name.starts_with("identity"), "{name}: {wrong:?}");
+    }
+}
+
+/// The stream itself, as training reads it: white by the matrix of its own comb, and not by that of one with other mixes, without
+/// replayed normals, or with other epochs.
+#[test]
+fn streams_of_combs_are_white_and_those_of_others_are_not() {
+    for period in PERIODS {
+        let schema = Schema::fixed_order(STEPS, period).unwrap();
+        let workload = Workload::prefix_sum(STEPS);
+        let made =
+            make::structured(structured(&comb(period, 0.3)), &schema, &workload, 0.1, &|_| true).unwrap();
+        let (key, sigma) = (Key::from_seed(3000, Cipher::Aes256Ctr), Stddev::without_privacy(1.0).unwrap());
+        let mut rows = Rows::of(&verify(made).unwrap(), &key, sigma, 0..COORDINATES as u64, 1 << 20).unwrap();
+        let mut noise = vec![vec![0.0f32; COORDINATES]; STEPS];
+        noise.iter_mut().for_each(|row| rows.next_into(row).unwrap());
+        let draw =
+            |first: usize, width: usize| dense::from_fn(STEPS, width, |t, j| f64::from(noise[t][first + j]));
+        let whitened =
+            |comb: &Comb| test(&covariance_factor(&structured(comb).factorization(STEPS).unwrap()), draw);
+        let right = whitened(&comb(period, 0.3));
+        assert!(right.white(), "{period}: {right:?}");
+        let mut gained = comb(period, 0.3);
+        gained.output_gain.iter_mut().for_each(|x| *x *= 1.02);
+        let mut filtered = comb(period, 0.3);
+        filtered.filter = Filter::new(&[0.97, 0.6], &[0.82, 0.2]).unwrap();
+        let mixed = [0.25, 0.0].map(|mixed| comb(period, mixed));
+        // A comb of one epoch has nothing to mix.
+        let mixed = mixed.into_iter().chain([comb(period - 1, 0.3)]).filter(|_| period < STEPS);
+        for (number, wrong) in [gained, filtered].into_iter().chain(mixed).enumerate() {
+            let found = whitened(&wrong);
+            assert!(!found.white(), "{period}, wrong {number}: {found:?}");
+        }
     }
 }

@@ -34,6 +34,7 @@
 //! results IEEE 754 fixes.
 //! (It must be a machine with IEEE arithmetic, which x86 without SSE2 is not.)
 
+pub(crate) mod buffers;
 pub(crate) mod dense;
 pub mod file;
 mod fill;
@@ -43,6 +44,7 @@ mod polynomials;
 mod prepared;
 mod product;
 mod rows;
+pub(crate) mod seal;
 pub mod self_test;
 mod source;
 mod stamps;

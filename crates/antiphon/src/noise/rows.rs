@@ -10,6 +10,7 @@
 //!
 //! Whatever the way, key, mechanism, `stddev`, step and coordinate fix every number.
 
+use super::buffers::{self, Numbers, Place};
 use super::product;
 use super::source::{Block, TILE, check_columns, tiles};
 use super::streams::Streams;
@@ -20,10 +21,12 @@ use crate::verify::Verified;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
+use std::path::Path;
 
 /// A stream of rows of noise in gradient space: row t of σ·W·Z.
 ///
-/// This is the low end: it knows no schema and guards nothing. [`PrivateRun`](crate::run::PrivateRun) does. To go on after a restart, keep the key, [`Rows::position`] and [`Rows::id`].
+/// This is the low end: it knows no schema and guards nothing. [`PrivateRun`](crate::run::PrivateRun) does. To go on after a restart, keep the key,
+/// [`Rows::position`] and [`Rows::id`]; where rows are made from what is kept of earlier ones, [`Rows::save`] saves drawing those again.
 ///
 /// ```
 /// use antiphon::accounting::NoiseMultiplier;
@@ -158,12 +161,86 @@ impl Rows {
     }
 
     /// Goes on at a step. At n the stream has ended.
+    ///
+    /// That costs nothing by itself, and nothing more for the next row where each is made alone or in blocks (identity, dense). Where rows
+    /// are made from what is kept of those before (tree with online decoder, combs), the rows between here and there have to be made first,
+    /// and all rows from the beginning of the stamp where the step lies behind: [`Rows::seek_cost`] says how many. [`Rows::save`] keeps
+    /// what a new process needs to go on without them.
     pub fn seek(&mut self, step: usize) -> Result<()> {
         if step > self.steps() {
             return Err(Error::argument("step", format!("in 0..={}", self.steps()), step));
         }
         self.next = step;
         Ok(())
+    }
+
+    /// How many rows the next call of [`Rows::next_into`] after a seek to this step has to make before the one that it gives out.
+    ///
+    /// A row of a comb takes as many normals for each number as epochs have begun.
+    pub fn seek_cost(&self, step: usize) -> usize {
+        match &self.way {
+            Way::Blocks { .. } | Way::Spilled(Some(_)) => 0,
+            Way::Spilled(None) => self.steps(), // all are made at once
+            Way::Streams(_) if step >= self.steps() => 0,
+            Way::Streams(streams) => streams.again(self.prepared.source(), step),
+        }
+    }
+
+    /// Writes to a file what is kept of earlier rows, and the position. A new process goes on from it with the same bits, and draws none of
+    /// the rows before again. The file is replaced as a whole, and only its owner may read it.
+    ///
+    /// It is as secret as the key: it tells about noise of later steps. It is sealed, so that whoever does not have the key cannot change it.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        buffers::write(path, std::slice::from_ref(self))
+    }
+
+    /// Goes on from such a file of a stream of the same noise, key and coordinates. Any other file is refused, and nothing has happened then.
+    pub fn restore(&mut self, path: &Path) -> Result<()> {
+        buffers::read(path, std::slice::from_mut(self))
+    }
+
+    /// Whether something is kept of earlier rows, so that [`Rows::save`] saves work.
+    pub fn keeps_buffers(&self) -> bool {
+        matches!(self.way, Way::Streams(_))
+    }
+
+    pub(super) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    pub(super) fn place(&self) -> Place {
+        let (step, ready) = match &self.way {
+            Way::Streams(streams) => (streams.kept().0, streams.kept().2.rows().clone()),
+            _ => (0, 0..0),
+        };
+        Place { coordinates: self.columns.clone(), position: self.next, step, ready }
+    }
+
+    /// The numbers that belong to the place.
+    pub(super) fn kept(&self) -> (&[f64], &[f32]) {
+        match &self.way {
+            Way::Streams(streams) => {
+                let (_, memory, ready) = streams.kept();
+                (memory, ready.numbers())
+            }
+            _ => (&[], &[]),
+        }
+    }
+
+    /// How many there are for some place. `None` where this stream cannot stand.
+    pub(super) fn lengths(&self, place: &Place) -> Option<[usize; 2]> {
+        match &self.way {
+            _ if place.position > self.steps() => None,
+            Way::Streams(streams) => streams.lengths(self.prepared.source(), place.step, &place.ready),
+            _ => Some([0, 0]),
+        }
+    }
+
+    pub(super) fn go_on(&mut self, place: &Place, numbers: Numbers) {
+        self.next = place.position;
+        if let Way::Streams(streams) = &mut self.way {
+            streams.go_on(place.step, numbers.memory, place.ready.clone(), numbers.ready);
+        }
     }
 
     /// Writes the noise of the next step, for all coordinates of the range.

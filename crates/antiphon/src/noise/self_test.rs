@@ -162,6 +162,7 @@ fn compare(noise: &[Vec<f64>], covariance: &Matrix) -> [Test; 2] {
 mod tests {
     use super::*;
     use crate::families;
+    use crate::families::comb::testing::{noise_of, random_comb_of};
     use crate::mechanism::{Certificate, Claims, NoisingMatrix, Structured};
     use crate::noise::Cipher;
     use crate::schema::Schema;
@@ -183,7 +184,8 @@ mod tests {
     #[test]
     fn every_mechanism_passes() {
         let families = families::formulas().map(|family| Noise::Structured(Structured::formula(family, 2)));
-        for noise in families.into_iter().chain([triangle(-0.02)]) {
+        let combs = [20, 7, 40].map(|period| noise_of(&random_comb_of(40, period, 1)));
+        for noise in families.into_iter().chain([triangle(-0.02)]).chain(combs) {
             let key = Key::from_seed(8, Cipher::ChaCha20);
             let result = test(&mechanism(noise.clone()), &key, 4096, 1 << 20, &|_| true).unwrap();
             assert!(result.passed(), "{noise:?}: {result:?}");
@@ -199,6 +201,14 @@ mod tests {
         let (probes, noise) = probe(&mut rows, &|_| true).unwrap();
         let [variances, pairs] = compare(&noise, &covariance(&mechanism(triangle(-0.015)), &probes).unwrap());
         assert!(pairs.p_value < 1e-9 && variances.p_value < 1e-9, "{variances:?} {pairs:?}");
+        // A comb whose mixes are a little larger.
+        let comb = random_comb_of(40, 20, 1);
+        let mut other = comb.clone();
+        other.mix.iter_mut().for_each(|x| *x *= 1.05);
+        let mut rows = self::rows(&mechanism(noise_of(&comb)), &key, 16_384, 1 << 20).unwrap();
+        let (probes, noise) = probe(&mut rows, &|_| true).unwrap();
+        let [variances, _] = compare(&noise, &covariance(&mechanism(noise_of(&other)), &probes).unwrap());
+        assert!(variances.p_value < 1e-9, "{variances:?}");
         assert!(test(&mechanism(triangle(0.0)), &key, 1000, 0, &|_| true).is_err());
         let stopped = test(&mechanism(triangle(0.0)), &key, 1024, 0, &|row| row < 3);
         assert!(matches!(stopped, Err(Error::Interrupted)));

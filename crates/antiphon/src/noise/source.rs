@@ -92,6 +92,9 @@ pub fn tiles(columns: &Range<u64>) -> Range<u64> {
     columns.start / TILE as u64..columns.end.div_ceil(TILE as u64)
 }
 
+/// Tiles that a thread copies at once.
+const COPIED: usize = 256;
+
 /// Some rows of some columns.
 #[derive(Debug, Default)]
 pub struct Block {
@@ -121,21 +124,36 @@ impl Block {
         self.numbers.par_chunks_mut(height).enumerate().map(move |(i, out)| (first(i), out))
     }
 
+    /// Rows and columns whose numbers are known, as [`Block::numbers`] has them.
+    pub fn of(rows: Range<usize>, columns: Range<u64>, numbers: Vec<f32>) -> Block {
+        Block { rows, columns, numbers }
+    }
+
+    /// All of them: tile by tile, and in each of them row by row.
+    pub fn numbers(&self) -> &[f32] {
+        &self.numbers
+    }
+
     /// The rows at hand.
     pub fn rows(&self) -> &Range<usize> {
         &self.rows
     }
 
-    /// One of them, for all columns of the block.
+    /// One of them, for all columns of the block; a long one on all threads.
     pub fn copy_row(&self, row: usize, out: &mut [f32]) {
         let skip = (self.columns.start % TILE as u64) as usize;
-        let tiles = self.numbers.chunks(self.rows.len() * TILE);
-        let mut tiles = tiles.map(|tile| &tile[(row - self.rows.start) * TILE..][..TILE]);
-        let first = tiles.next().map_or(&[][..], |tile| &tile[skip..]);
-        let (head, rest) = out.split_at_mut(first.len().min(out.len()));
-        head.copy_from_slice(&first[..head.len()]);
-        for (tile, out) in tiles.zip(rest.chunks_mut(TILE)) {
-            out.copy_from_slice(&tile[..out.len()]);
+        let height = self.rows.len() * TILE;
+        let of_tile = |tile: usize| &self.numbers[tile * height + (row - self.rows.start) * TILE..][..TILE];
+        let (head, rest) = out.split_at_mut((TILE - skip).min(out.len()));
+        head.copy_from_slice(&of_tile(0)[skip..][..head.len()]);
+        let copy = |(part, out): (usize, &mut [f32])| {
+            for (i, out) in out.chunks_mut(TILE).enumerate() {
+                out.copy_from_slice(&of_tile(1 + part * COPIED + i)[..out.len()]);
+            }
+        };
+        match rest.len() > 2 * COPIED * TILE {
+            true => rest.par_chunks_mut(COPIED * TILE).enumerate().for_each(copy),
+            false => rest.chunks_mut(COPIED * TILE).enumerate().for_each(copy),
         }
     }
 }

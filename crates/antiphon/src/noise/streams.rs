@@ -1,7 +1,7 @@
 //! Rows that are made one after another, for all tiles of a range of columns: what is kept between rows, and a few rows that are ready.
 //!
-//! What a stream keeps is read from memory and written back for every group of rows, not for every row, since that takes about as long as
-//! drawing five normals for every number that is kept.
+//! What a stream keeps is read from memory and written back once for a few rows, not for every row: with a million columns that takes
+//! longer than the arithmetic.
 
 use super::Key;
 use super::source::{Block, Source, TILE, tiles};
@@ -54,6 +54,29 @@ impl Streams {
             self.make(stamp, stream, key, step..stamp.steps().end.min(step + self.together), true);
         }
         self.ready.copy_row(step, out);
+    }
+
+    /// What [`Streams::go_on`] needs: the step that is made next and the rows that are ready, and the numbers of both.
+    pub fn kept(&self) -> (usize, &[f64], &Block) {
+        (self.step, &self.memory, &self.ready)
+    }
+
+    /// How many numbers that are, for streams at this step with so many rows ready. `None` where no streams can stand there.
+    pub fn lengths(&self, source: &dyn Source, step: usize, ready: &Range<usize>) -> Option<[usize; 2]> {
+        let tiles = tiles(&self.columns);
+        let tiles = (tiles.end - tiles.start) as usize;
+        let Some(last) = step.checked_sub(1) else {
+            return ready.is_empty().then_some([0, 0]); // no row was made
+        };
+        let fits = step <= source.steps() && ready.start <= ready.end && ready.end <= step;
+        let kept = fits.then(|| kept(stream_of(source, last).1))?;
+        Some([tiles * kept, tiles.checked_mul(ready.len().checked_mul(TILE)?)?])
+    }
+
+    /// Goes on from what was kept of streams like these.
+    pub fn go_on(&mut self, step: usize, memory: Vec<f64>, ready: Range<usize>, numbers: Vec<f32>) {
+        (self.step, self.memory) = (step, memory);
+        self.ready = Block::of(ready, self.columns.clone(), numbers);
     }
 
     /// The rows that have to be made, and are not given out, before the row of a step is.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::families;
 use crate::mechanism::{Noise, Structured};
 use crate::noise::key_file::{self, Record};
-use crate::noise::{Key, Origin, Prepared, Rows, Stddev};
+use crate::noise::{Key, Origin, Prepared, Rows, Stddev, buffers};
 use crate::text::counted;
 use crate::verify::Verified;
 use std::path::Path;
@@ -403,6 +403,33 @@ impl PrivateRun {
             Some(record) => key_file::record_kept(record, &self.identity.id(), self.step),
             None => Ok(()),
         }
+    }
+
+    /// Writes what the noise of later steps is made from beside the key, where there is any ([`PrivateRun::keeps_buffers`]): with it a restored
+    /// run goes on at once, and without it the next row takes as long as all rows before it. It is no part of a [`State`]: it is as secret as
+    /// the key. Only the owner may read the file, it is replaced as a whole, and it is sealed by the key.
+    ///
+    /// Write it after the state is where it belongs. If a crash comes between the two, the buffers are older than the state, and only the rows
+    /// between are made again.
+    pub fn save_buffers(&self, path: &Path) -> Result<()> {
+        buffers::write(path, &self.rows)
+    }
+
+    /// Goes on from such a file after [`PrivateRun::restore`]. The noise has the same bits with it and without it. A file that is not there
+    /// changes nothing; one that is damaged or belongs to something else is an error, and nothing has happened then: the run can go on.
+    ///
+    /// Returns how many rows have to be made again before that of the next step.
+    pub fn restore_buffers(&mut self, path: &Path) -> Result<usize> {
+        if path.exists() {
+            buffers::read(path, &mut self.rows)?;
+            self.rows.iter_mut().try_for_each(|rows| rows.seek(self.step))?;
+        }
+        Ok(self.rows.iter().map(|rows| rows.seek_cost(self.step)).max().unwrap_or(0))
+    }
+
+    /// Whether something is kept of earlier rows beside the key, so that [`PrivateRun::save_buffers`] saves work.
+    pub fn keeps_buffers(&self) -> bool {
+        self.rows.iter().any(Rows::keeps_buffers)
     }
 
     fn restore_from(&mut self, state: &State, repeating: bool) -> Result<()> {

@@ -4,7 +4,7 @@ use super::Unit;
 use super::guard::Memory;
 use crate::accounting::Adjacency;
 use crate::error::{Error, Result};
-use crate::noise::Key;
+use crate::noise::{Key, seal};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -34,26 +34,19 @@ impl State {
     }
 }
 
-/// A secret that follows from the key of a run, to seal its states with.
-pub(super) struct Seal([u64; 8]);
+/// Seals the states of a run, by a secret that follows from its key.
+pub(super) struct Seal(seal::Seal);
 
 impl Seal {
     pub fn new(key: &Key) -> Seal {
-        let [key] = key.share().split(["the seal of a run's states"]);
-        let mut secret = [0; 8];
-        key.fill_words(0, &mut secret);
-        Seal(secret)
+        Seal(seal::Seal::new(key, "the seal of a run's states"))
     }
 
-    /// The seal of a state, whatever seal it has: SHA-256 over the state with the secret on both sides.
+    /// The seal of a state, whatever seal it has.
     pub fn of(&self, state: &State) -> String {
         let unsealed = State { seal: String::new(), ..state.clone() };
         let text = serde_json::to_string(&unsealed).expect("plain fields");
-        let mut hash = Sha256::new().chain_update(b"antiphon run state v1");
-        self.0.iter().for_each(|word| hash.update(word.to_le_bytes()));
-        hash.update(text);
-        self.0.iter().for_each(|word| hash.update(word.to_le_bytes()));
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        self.0.end(self.0.begin("antiphon run state v1").chain_update(text))
     }
 }
 

@@ -28,13 +28,16 @@ pub struct Noise {
     weights: Vec<f64>,
     /// σ, with the margin for rounded coefficients.
     stddev: f64,
+    /// 1 + margin.
+    larger: f64,
 }
 
 impl Noise {
     /// Of a comb that was checked.
     pub fn new(coefficients: Coefficients, stddev: f64) -> Result<Noise> {
-        let stddev = stddev * (1.0 + margin(&coefficients.comb)?);
-        Ok(Noise { comb: coefficients.comb, weights: coefficients.inverse_weights, stddev })
+        let larger = 1.0 + margin(&coefficients.comb)?;
+        let weights = coefficients.inverse_weights;
+        Ok(Noise { comb: coefficients.comb, weights, stddev: stddev * larger, larger })
     }
 
     /// Row t of Diag(e)·⊕L_r.
@@ -60,7 +63,7 @@ impl Kernel for Noise {
         };
         let largest = (0..self.comb.steps).map(mixed).fold(0.0, f64::max);
         let output = (0..self.comb.steps).map(|step| self.comb.output_gain(step)).fold(0.0, f64::max);
-        2.0 * largest * output * (1.0 + 1e-6)
+        2.0 * largest * output * self.larger * (1.0 + 1e-6)
     }
 
     fn rows(&self, wanted: Range<usize>, draw: Draw<'_>, out: &mut [f32]) {
@@ -164,5 +167,73 @@ impl WithSimd for Filter<'_> {
         for (out, x) in self.out.iter_mut().zip(&row) {
             *out = (self.scale * x) as f32;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::families::comb::testing::random_comb;
+
+    /// Row after row by the formulas above, one column, without vectors and tiles.
+    fn slow(noise: &Noise, z: impl Fn(usize) -> f32) -> Vec<u32> {
+        let comb = &noise.comb;
+        let mut buffers = vec![0.0f64; noise.weights.len()];
+        let mut mix = Vec::new();
+        (0..comb.steps)
+            .map(|step| {
+                noise.mix(step, &mut mix);
+                let replayed = mix
+                    .iter()
+                    .enumerate()
+                    .map(|(i, l)| l * f64::from(z(i * comb.period + step % comb.period)));
+                let mixed = replayed.fold(0.0, |sum, x| sum + x);
+                let mut row = mixed;
+                for ((s, weight), zero) in buffers.iter_mut().zip(&noise.weights).zip(comb.filter.zeros()) {
+                    row -= weight * *s;
+                    *s = zero * *s + mixed;
+                }
+                ((noise.stddev * comb.output_gain(step) * row) as f32).to_bits()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_number_is_the_recurrence_to_the_last_bit() {
+        // Any function of place and column serves as normals.
+        let z = |input: usize, column: usize| ((input * 7919 + column * 104_729) % 997) as f32 * 0.0061 - 3.0;
+        let draw = |input: usize, row: &mut [f32]| {
+            row.iter_mut().enumerate().for_each(|(column, x)| *x = z(input, column));
+        };
+        for number in 0..60 {
+            let comb = random_comb(number, 60);
+            let noise = Noise::new(Coefficients::new(comb.clone()), 0.7).unwrap();
+            let mut fast = vec![0.0; comb.steps * TILE];
+            noise.rows(0..comb.steps, &draw, &mut fast);
+            for column in [0, 1, 31, 32, 100, 255] {
+                let fast: Vec<u32> = fast.chunks(TILE).map(|row| row[column].to_bits()).collect();
+                assert_eq!(fast, slow(&noise, |input| z(input, column)), "{number} {column}");
+            }
+        }
+    }
+
+    #[test]
+    fn vectors_change_nothing() {
+        let z: [f32; PANEL * TILE] = std::array::from_fn(|i| ((i * 7919) % 1000) as f32 * 1e-3 - 0.5);
+        let start: [f64; TILE] = std::array::from_fn(|i| ((i * 31) % 17) as f64 * 0.1 - 0.7);
+        let weights = [0.3, -0.7, 1.1];
+        let mut both = [start; 2];
+        let [fast, portable] = &mut both;
+        Arch::new().dispatch(Mix { weights: &weights, z: &z, sums: fast });
+        Mix { weights: &weights, z: &z, sums: portable }.with_simd(pulp::Scalar);
+        assert_eq!(both[0], both[1]);
+        let mut memory = [vec![0.3; 3 * TILE], vec![0.3; 3 * TILE]];
+        let mut out = [[0.0; TILE]; 2];
+        for (i, (memory, out)) in memory.iter_mut().zip(&mut out).enumerate() {
+            let zeros = &[0.9, 0.31, 0.1];
+            let filter = Filter { weights: &weights, zeros, scale: 0.7, mixed: &both[0], memory, out };
+            if i == 0 { Arch::new().dispatch(filter) } else { filter.with_simd(pulp::Scalar) }
+        }
+        assert!(out[0] == out[1] && memory[0] == memory[1]);
     }
 }

@@ -3,9 +3,10 @@
 use super::Comb;
 use super::filter::Filter;
 use super::shape::packed_len;
+use crate::mechanism::{Noise, Structured};
 use crate::testing::Seeded;
 
-/// A comb of at most so many steps: any period, one too, and not always one that divides the steps; one to three buffers, several knots.
+/// A comb of at most so many steps: any period, one too, and not always one that divides the steps.
 pub fn random_comb(seed: u64, most_steps: usize) -> Comb {
     let seeded = &mut Seeded(seed.wrapping_mul(0x9e37_79b9) + 1);
     let steps = 1 + seeded.below(most_steps);
@@ -14,6 +15,12 @@ pub fn random_comb(seed: u64, most_steps: usize) -> Comb {
         1 => 1 + seeded.below(steps.min(3)),
         _ => 1 + seeded.below(steps),
     };
+    random_comb_of(steps, period, seeded.next())
+}
+
+/// A comb of so many steps with this period: one to three buffers, several knots.
+pub fn random_comb_of(steps: usize, period: usize, seed: u64) -> Comb {
+    let seeded = &mut Seeded(seed);
     let k = steps.div_ceil(period);
     let mut above = 1.0;
     let mut below = |seeded: &mut Seeded| {
@@ -46,4 +53,9 @@ pub fn random_comb(seed: u64, most_steps: usize) -> Comb {
         Comb { steps, period, filter, mix_knots, mix, gain_knots, input_gain, output_gain, residue_gain };
     comb.check().expect("a comb");
     comb
+}
+
+/// As a mechanism.
+pub fn noise_of(comb: &Comb) -> Noise {
+    Noise::Structured(Structured::new(super::COMB_BLT, 1, comb.to_parameters()))
 }

@@ -1,6 +1,7 @@
 //! The field: any range, known answers, and the same bits with and without a vector unit.
 
 mod ciphers;
+mod combs;
 mod known_values;
 mod oracle;
 mod rows;

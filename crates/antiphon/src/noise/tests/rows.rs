@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::families;
+use crate::families::comb::testing::{noise_of, random_comb_of};
 use crate::linalg::dense;
 use crate::mechanism::family::{Parameters, Stamp};
 use crate::mechanism::{DenseFactorization, Factorization, Noise, NoisingMatrix, Structured};
@@ -30,6 +31,10 @@ fn mechanisms() -> Vec<(String, Noise)> {
             let structured = Structured::formula(family, stamps);
             all.push((structured.describe(), Noise::Structured(structured)));
         }
+    }
+    // One whose last epoch is not complete, and one of a single epoch.
+    for period in [20, 75] {
+        all.push((format!("comb-blt, period {period}"), noise_of(&random_comb_of(STEPS, period, 1))));
     }
     all
 }
@@ -162,6 +167,8 @@ fn values_are_stable() {
         "fft, 4 stamps: bf1b971a bf3fa87d 3f9ae347",
         "fft-optimal: bf7c8551 3dd4cf06 3fdcbeb9",
         "fft-optimal, 4 stamps: be991d88 bf28ec9e 3f749083",
+        "comb-blt, period 20: be385912 3d09971a 3ee12e55",
+        "comb-blt, period 75: bde7b4a4 3ebb83a8 3f18d3ad",
     ];
     assert_eq!(found, expected);
 }
