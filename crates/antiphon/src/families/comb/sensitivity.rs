@@ -101,8 +101,7 @@ pub fn blocks(c: &Coefficients) -> Result<Blocks> {
     let mut residual = 0.0f64;
     for (residue, (h, bound)) in h.chunks_exact_mut(k * k).zip(bounds.chunks_exact_mut(k * k)).enumerate() {
         let found = inverse_mix(c, residue, &mut g);
-        // NaN too.
-        if !(found < 0.5) {
+        if found.is_nan() || found >= 0.5 {
             return Err(Error::Numerical(format!(
                 "the mix of residue {residue} is too ill-conditioned to invert: the relative error may be {found:.1e}"
             )));
