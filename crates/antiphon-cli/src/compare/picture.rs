@@ -41,8 +41,8 @@ pub fn draw(
         };
         all.push((candidate.title(), places));
     }
-    let panel = |x_label: &str, x: &dyn Fn(&Cost) -> f64| Lines {
-        title: format!("{}, {}", schema.describe(), workload.describe()),
+    let panel = |title: String, x_label: &str, x: &dyn Fn(&Cost) -> f64| Lines {
+        title,
         x_label: x_label.into(),
         y_label: "loss above the best possible, %".into(),
         log_x: true,
@@ -57,12 +57,14 @@ pub fn draw(
             .collect(),
     };
     let panels = vec![
-        panel("rows of memory while training", &|cost| cost.stream_memory_rows as f64),
-        panel("normals drawn for one number of noise", &|cost| cost.stream_gaussians_per_step),
+        panel(schema.describe(), "rows of memory while training", &|cost| cost.stream_memory_rows as f64),
+        panel(workload.describe(), "normals drawn for one number of noise", &|cost| {
+            cost.stream_gaussians_per_step
+        }),
     ];
     let folder = name.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let stem = name.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(chart::write(folder, &stem, &Picture::Grid(Grid { panels, columns: 1 }), force)?.to_vec())
+    Ok(chart::write(folder, &stem, &Picture::Grid(Grid { panels, columns: 2 }), force)?.to_vec())
 }
 
 fn own(candidate: &Candidate, bound: f64) -> Option<Place> {

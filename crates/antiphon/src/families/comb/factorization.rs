@@ -123,6 +123,17 @@ impl Factorization for Coefficients {
         })
     }
 
+    /// Of the blocks; of entries between residues, which come from columns, with the same residual of the inverses.
+    fn gram_error(&self) -> f64 {
+        let Ok(blocks) = self.blocks() else {
+            return f64::INFINITY;
+        };
+        let (k, n) = (self.comb.epochs(), self.steps() as f64);
+        let diagonal = blocks.matrices.chunks_exact(k * k).flat_map(|block| block.iter().step_by(k + 1));
+        let largest = diagonal.copied().fold(0.0, f64::max);
+        blocks.error + (3.0 * blocks.residual + 8.0 * n * f64::EPSILON) * largest // up
+    }
+
     fn gram_is_slow(&self) -> bool {
         true
     }
