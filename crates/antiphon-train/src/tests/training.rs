@@ -217,11 +217,10 @@ fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
             assert_eq!((saved.model.step, seconds), (stop, 0.5));
             trainer.resume(saved).unwrap();
             let again = trainer.run_mut().restore_buffers(&kept.buffers()).unwrap();
-            let expected = match stop {
-                14 | 15 => 0..2,
-                _ => stop..stop + 1,
-            };
-            assert!(!trainer.run().keeps_buffers() || expected.contains(&again), "{name} {stop}: {again}");
+            let most = if matches!(stop, 14 | 15) { 1 } else { stop };
+            assert!(again <= most, "{name} {stop}: {again}");
+            // A comb has no stamps: without buffers it begins at the first row.
+            assert!(name != "comb-blt" || most == 1 || again == stop, "{name} {stop}: {again}");
         }
         while !trainer.finished() {
             trainer.step().unwrap();
