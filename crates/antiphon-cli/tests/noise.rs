@@ -408,7 +408,7 @@ fn a_table_is_checked_against_its_key() {
     let folder = folder();
     let here = folder.path();
     for (number, name) in mechanisms(here).into_iter().enumerate() {
-        let output = ["t.npy", "t.bin", "u.npy"][number];
+        let output = ["t.npy", "t.bin", "u.npy", "u.bin"][number];
         antiphon(here, &format!("noise {name} --params 300 --stddev 1.5 --output {output}")).success();
         let value = json(here, &format!("noise {name} --check {output} --json"), 0);
         assert_eq!((&value["ok"], &value["places"]), (&true.into(), &66.into()));

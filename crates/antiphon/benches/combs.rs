@@ -2,7 +2,8 @@
 //! drawn again included.
 //!
 //! Both are measured in turns, so that whatever else the machine does slows both. `-- EPOCHS STEPS-PER-EPOCH COORDINATES` asks for
-//! another comb than those below.
+//! another comb than those below. How much the process grows says what the stream keeps only for short runs: after the verification of a long
+//! one there is freed memory that is used again.
 
 use antiphon::Result;
 use antiphon::families::COMB_BLT;
@@ -63,7 +64,7 @@ fn measure(epochs: usize, period: usize, coordinates: usize) -> Result<()> {
         })?;
     }
     println!(
-        "{epochs} epochs of {period} steps, {coordinates} coordinates, {}, {} threads: {compared}; memory of {:.1} rows of f32",
+        "{epochs} epochs of {period} steps, {coordinates} coordinates, {}, {} threads: {compared}; the process grew by {:.1} rows of f32",
         key.cipher(),
         rayon::current_num_threads(),
         (resident() - before) / (4.0 * coordinates as f64),

@@ -13,6 +13,9 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::ops::Range;
 
+/// Writes the row of a step.
+type RowMaker<'a> = dyn FnMut(usize, &mut [f32]) + 'a;
+
 /// Tiles of a piece whose rows are written as they come, at least: enough for many threads, and for writes that are not too short.
 const STREAMED: usize = 64;
 
@@ -93,11 +96,7 @@ impl Table {
     }
 
     /// What makes the rows of some columns, from the first row of the table on.
-    fn rows_of<'a>(
-        &'a self,
-        source: &'a dyn Source,
-        piece: Range<u64>,
-    ) -> Box<dyn FnMut(usize, &mut [f32]) + 'a> {
+    fn rows_of<'a>(&'a self, source: &'a dyn Source, piece: Range<u64>) -> Box<RowMaker<'a>> {
         match source.access() {
             Access::Stream(stream) => {
                 let mut streams = Streams::new(piece, stream.kept(), usize::MAX);
