@@ -72,8 +72,8 @@ pub struct RunArgs {
     /// Use this number of stamps for every mechanism that can be stamped, instead of the best one for each
     #[arg(long, value_name = "S", value_parser = whole, allow_negative_numbers = true, help_heading = "Comparison")]
     pub stamps: Option<usize>,
-    /// Leave out these candidates, separated by commas. single-epoch and optimal take the longest; without optimal there is
-    /// no lower bound on the loss
+    /// Leave out these candidates, separated by commas. comb-blt, single-epoch and optimal take the longest; without comb-blt and optimal
+    /// there is no lower bound on the loss
     #[arg(
         long,
         value_name = "NAMES",

@@ -105,8 +105,10 @@ fn advice(hint: Hint) -> &'static str {
         Hint::ReuseKey => {
             ": use another key, or --reuse-key if no other noise of this key was or will be used in training"
         }
-        Hint::NotImplicit => "; optimize without --implicit",
-        Hint::Implicit => "; --implicit makes the certificate and the linear-size description only",
+        Hint::NotImplicit => "; optimize without --implicit, or use `make comb-blt`",
+        Hint::Implicit => {
+            "; `make comb-blt` makes a mechanism for fixed order and any number of steps, --implicit computes the best possible loss only"
+        }
         Hint::MoreIterations => "; try a larger --gap or --max-iterations",
         Hint::LargerGap => {
             "; double precision does not allow to certify more for this workload, try a larger --gap"

@@ -24,6 +24,9 @@ use std::time::Instant;
 ///     --cooldown 0.25:0.05 --output m.safetensors
 ///   antiphon optimize --epochs 10 --steps-per-epoch 10000 --implicit
 ///
+/// The mechanism is a dense matrix, for at most 12,000 steps. For longer runs, `antiphon make comb-blt`
+/// makes a mechanism that is near the optimum, and --implicit computes how small the loss can be.
+///
 /// Exit status 1: the gap was not reached.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
@@ -52,8 +55,8 @@ pub struct Optimize {
         help_heading = "Optimization"
     )]
     max_iterations: usize,
-    /// Compute the certificate and a description of linear size only, no n×n matrix (needed beyond 12,000 steps). No noise can be drawn
-    /// from an implicit mechanism
+    /// Compute the best possible loss and its certificate only, no n×n matrix (needed beyond 12,000 steps): a bound to compare with. No noise
+    /// can be drawn from an implicit mechanism; for training use `antiphon make comb-blt`
     #[arg(long, help_heading = "Optimization")]
     implicit: bool,
     /// The constraint on X = CᵀC. The last three are the paper's variants, for up to 24 steps and without a file

@@ -281,3 +281,16 @@ fn help_completions_and_manuals_have_every_family() {
     let words = make.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("a buffer is one row of d numbers"), "{make}");
 }
+
+#[test]
+fn without_a_bound_nothing_is_said_of_the_distance() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let made = json(here, "make blt --epochs 4 --steps-per-epoch 5 --no-bound --output m --json", 0);
+    assert!(made["lower_bound"].is_null() && made["over_optimum"].is_null() && made["bound"] == "none", "{made}");
+    let found = json(here, "verify m --json", 0);
+    assert!(found["over_optimum"].is_null(), "{found}");
+    let with = json(here, "make blt --epochs 4 --steps-per-epoch 5 --json", 0);
+    assert_eq!(with["loss"], made["loss"]);
+    assert!(with["over_optimum"].as_f64().unwrap() > 0.0, "{with}");
+}

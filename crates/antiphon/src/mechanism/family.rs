@@ -121,6 +121,8 @@ pub struct Run<'a> {
     pub buffers: Option<usize>,
     /// How far above the best possible loss a family with buffers may be, relatively: it takes no more buffers than that needs.
     pub over_optimum: f64,
+    /// Whether the best possible loss is of no interest. Families that do not need it for their design then have no certificate.
+    pub without_bound: bool,
     /// Sees the optimizer's progress.
     pub observer: Observer<'a>,
 }
@@ -209,6 +211,7 @@ impl<'a> Run<'a> {
             may_be_implicit: false,
             buffers: None,
             over_optimum: OVER_OPTIMUM,
+            without_bound: false,
             observer,
         }
     }
