@@ -69,7 +69,8 @@ def make(
     name          "identity" (independent noise), "tree-online" (log n rows of memory), "tree-optimal", "fft",
                   "fft-optimal", "single-epoch" (the optimum for one epoch, used for several), "per-epoch" (the best whose
                   noise is independent between epochs: for `Schema.reshuffled`), "comb-blt" (near the optimum in a few rows
-                  of memory, for any number of steps in fixed epoch order) or "optimal"
+                  of memory, for any number of steps in fixed epoch order), "blt" (a few rows of memory and nothing drawn
+                  twice; for minimum separation too) or "optimal"
     stamps        cuts the run into so many equal parts and restarts the mechanism in each
     buffers       for "comb-blt" and "blt": rows of noise that are kept between steps, in 1..=16; None: as few as
                   `over_optimum` needs

@@ -211,7 +211,7 @@ fn compare_and_plan_know_buffers() {
         reason.contains(&format!("buffers, {rows} rows) has the least loss of those that fit, at most ")),
         "{reason}"
     );
-    assert!(reason.contains("optimal (0.") && reason.contains("would need"), "{reason}");
+    assert!(reason.contains("optimal (1.00 times its error) would need"), "{reason}");
     let command = chosen["command"].as_str().unwrap();
     assert!(command.starts_with("antiphon make comb-blt --epochs 4 --steps-per-epoch 16"), "{command}");
     let made = json(here, &format!("{} --json", command.strip_prefix("antiphon ").unwrap()), 0);
@@ -287,7 +287,10 @@ fn without_a_bound_nothing_is_said_of_the_distance() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     let made = json(here, "make blt --epochs 4 --steps-per-epoch 5 --no-bound --output m --json", 0);
-    assert!(made["lower_bound"].is_null() && made["over_optimum"].is_null() && made["bound"] == "none", "{made}");
+    assert!(
+        made["lower_bound"].is_null() && made["over_optimum"].is_null() && made["bound"] == "none",
+        "{made}"
+    );
     let found = json(here, "verify m --json", 0);
     assert!(found["over_optimum"].is_null(), "{found}");
     let with = json(here, "make blt --epochs 4 --steps-per-epoch 5 --json", 0);

@@ -4,6 +4,7 @@
 //! function may answer with infinity or NaN outside its domain: such points count as too far.
 
 use super::dense::Matrix;
+use super::vectors::dot;
 use std::collections::VecDeque;
 
 /// When to stop.
@@ -306,10 +307,6 @@ fn between(low: (f64, f64, f64), high: (f64, f64, f64)) -> f64 {
     let root = (theta * theta - low.2 * high.2).sqrt();
     let part = (root - low.2 + theta) / (2.0 * root - low.2 + high.2);
     if part.is_finite() { low.0 + part.clamp(0.1, 0.9) * width } else { middle }
-}
-
-fn dot(x: &[f64], y: &[f64]) -> f64 {
-    x.iter().zip(y).map(|(x, y)| x * y).sum()
 }
 
 fn difference(x: &[f64], y: &[f64]) -> Vec<f64> {

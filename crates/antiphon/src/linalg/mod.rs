@@ -7,5 +7,6 @@ mod lanes;
 pub mod minimize;
 pub mod quadrature;
 pub mod toeplitz;
+pub mod vectors;
 
 pub use dense::Matrix;

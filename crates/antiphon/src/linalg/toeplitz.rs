@@ -4,6 +4,7 @@
 //! which a real matrix does not mix. That halves the number of transforms. Rounding errors do mix them, so the two should
 //! be of similar size.
 
+use super::vectors::dot;
 use crate::error::{Error, Result};
 use rustfft::{Fft, FftPlanner};
 use std::sync::Arc;
@@ -198,10 +199,6 @@ fn nearest_circulant(x: &[f64]) -> Vec<f64> {
         ((n - j) as f64 * x[j] + wrapped) / n as f64
     };
     (0..n).map(weighted).collect()
-}
-
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// Products with a symmetric Toeplitz matrix, the corner of a circulant of twice its size.

@@ -18,6 +18,7 @@
 
 use super::doubling::{Square, Steps};
 use super::rational::{Ratio, Rational};
+use crate::linalg::vectors::{add, dot};
 use std::ops::Range;
 
 /// About so many segments.
@@ -305,13 +306,4 @@ fn velocity(rational: &Rational, momentum: f64) -> Vec<f64> {
         true => weights.iter().map(|g| g / momentum).chain([1.0 - 1.0 / momentum]).collect(),
         false => vec![0.0; weights.len() + 1],
     }
-}
-
-fn dot(x: &[f64], y: &[f64]) -> f64 {
-    x.iter().zip(y).map(|(x, y)| x * y).sum()
-}
-
-/// x ← x + factor·y.
-fn add(x: &mut [f64], factor: f64, y: &[f64]) {
-    x.iter_mut().zip(y).for_each(|(x, y)| *x += factor * y);
 }

@@ -10,6 +10,7 @@
 //! with the a'_i of the block before. Squares of such sums are geometric sums. All terms are positive.
 
 use super::rational::{Ratio, Rational};
+use crate::linalg::vectors::dot;
 
 /// The pattern {0, b, 2b, …} and what its sum takes.
 #[derive(Debug)]
@@ -130,10 +131,6 @@ fn squares(poles: &[Ratio], weights: &[f64], n: usize) -> Vec<f64> {
     let pair = |(p, w): (&Ratio, &f64), (q, v): (&Ratio, &f64)| w * v * p.times(*q).sum(n);
     let all = || poles.iter().zip(weights);
     all().flat_map(|a| all().map(move |c| pair(a, c))).collect()
-}
-
-fn dot(x: &[f64], y: &[f64]) -> f64 {
-    x.iter().zip(y).map(|(x, y)| x * y).sum()
 }
 
 /// aᵀMa.

@@ -14,6 +14,7 @@
 
 use super::blocks::power;
 use super::filter::{Filter, MAX_BUFFERS};
+use crate::linalg::vectors::{add, dot};
 use crate::workload::Training;
 use rayon::prelude::*;
 
@@ -439,15 +440,6 @@ impl<'a> System<'a> {
             }
         }
     }
-}
-
-/// Over the shorter of both.
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-fn add(sum: &mut [f64], weight: f64, x: &[f64]) {
-    sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += weight * x);
 }
 
 fn transpose(m: &mut [f64], size: usize) {

@@ -15,6 +15,7 @@ use crate::families::comb::factorization::Coefficients;
 use crate::families::comb::loss::System;
 use crate::families::comb::sensitivity::{gram, lower_inverse};
 use crate::families::comb::shape::{Comb, packed_len, place};
+use crate::linalg::vectors::{add, dot};
 use crate::workload::Training;
 use rayon::prelude::*;
 
@@ -263,13 +264,4 @@ impl Objective<'_> {
         let loss = system.variances(&m.covariance).iter().sum();
         Value { loss, multipliers: blocks.rho, comb: c.comb }
     }
-}
-
-/// Over the shorter of both.
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-fn add(sum: &mut [f64], weight: f64, x: &[f64]) {
-    sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += weight * x);
 }
