@@ -94,6 +94,10 @@ fn inverse_residual(inverse: &[f64], m: &[f64], k: usize, length: usize) -> f64 
 /// Rounding: with |H| ≤ h·hᵀ, h = √diag(H), the sum of the absolute values of all terms of an entry of Z is at most the same sum for h·hᵀ, which
 /// has no negative terms. A term goes through at most 2b + 4k + 4d² additions, and as many products; the weights of the filter, powers, gains and H
 /// itself have relative errors of a few dozen ε. Twice that is allowed for.
+///
+/// Underflow: powers and products of poles below the smallest normal number have few digits, or are zero. Each is off by less than that number, and
+/// is multiplied by an entry of H, by weights of the filter, which sum to less than one, and by D twice. At most b of them are added up for
+/// every pair of epochs.
 pub fn blocks(c: &Coefficients) -> Result<Blocks> {
     let (k, b, d) = (c.comb.epochs(), c.comb.period, c.comb.filter.buffers());
     let (mut h, mut bounds) = (vec![0.0; b * k * k], vec![0.0; b * k * k]);
@@ -126,7 +130,10 @@ pub fn blocks(c: &Coefficients) -> Result<Blocks> {
     scale(&mut matrices);
     scale(&mut bounds);
     let roundings = (2 * b + 6 * k + 6 * d * d + 64) as f64 * 2.0 * f64::EPSILON;
-    let error = roundings * bounds.iter().copied().fold(0.0, f64::max);
+    let largest = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
+    let gain = c.output.iter().map(|o| 1.0 / o).fold(0.0, f64::max);
+    let underflow = f64::MIN_POSITIVE * (b * k * k) as f64 * largest(&h) * gain * gain;
+    let error = roundings * largest(&bounds) + underflow; // up
     if !(matrices.iter().all(|x| x.is_finite()) && error.is_finite()) {
         return Err(Error::Numerical("the gram matrix of the comb is not finite".into()));
     }

@@ -1,12 +1,15 @@
 //! The fast forms against dense algebra, on random combs.
 
+use super::Comb;
 use super::blocks::Sums;
 use super::factorization::Coefficients;
+use super::filter::Filter;
 use super::loss::System;
 use super::testing::random_comb;
 use super::{definition, sensitivity};
 use crate::linalg::dense::{self, Matrix};
 use crate::mechanism::factorization::{Factorization, variances_by_columns};
+use crate::schema::Schema;
 use crate::sensitivity::testing::Noise as Seeded;
 use crate::workload::Workload;
 
@@ -149,4 +152,41 @@ fn the_gradient_of_the_loss_is_that_of_differences() {
             }
         }
     }
+}
+
+/// Steps that are scaled so that what reaches from one to the other counts most, although its weight is 1e-165, and the square of that is no number.
+#[test]
+fn no_part_of_the_sensitivity_is_lost_by_underflow() {
+    let (b, far) = (166, 165);
+    let ten = |power: i32| 10f64.powi(power);
+    // Step 1 of the first epoch meets step 0 of the second after 165 steps.
+    let root = |r: usize| match r {
+        0 => ten(41),
+        1 => ten(-44), // 1e5 times smaller than along the others: its column is the longest
+        _ => ten(41) * ten(r as i32 - b as i32).sqrt(),
+    };
+    let input = |t: usize| match t {
+        0 => ten(50),
+        t if t == b => ten(-60),
+        t => ten((b - t % b) as i32 - 120).max(ten(-60)) * ten(8),
+    };
+    let comb = Comb {
+        steps: 2 * b,
+        period: b,
+        filter: Filter::new(&[0.1], &[0.0]).unwrap(),
+        mix_knots: vec![0, 1],
+        mix: vec![1e-60, 0.0, 1e-60, 1.0, 0.0, 1.0],
+        gain_knots: (0..b).collect(),
+        input_gain: (0..2 * b).map(input).collect(),
+        output_gain: (0..2 * b).map(|t| root(t % b)).collect(),
+        residue_gain: (0..b).map(root).collect(),
+    };
+    comb.check().unwrap();
+    let fast = Coefficients::new(comb);
+    let unit = dense::from_fn(2 * b, 1, |t, _| f64::from(t == 1));
+    let column = fast.encode(&unit).col(0).norm_l2();
+    // 1/(e·L) = 1e120 at step b, weight 1e-165 of T⁻¹, 1/o = 1e88. No other column is longer than 1e38.
+    assert!((column / (ten(120 + 88) * 0.1f64.powi(far)) - 1.0).abs() < 1e-6, "{column:e}");
+    let found = fast.own_sensitivity(&Schema::fixed_order(2 * b, b).unwrap()).unwrap();
+    assert!(found.is_err() || found.unwrap().sensitivity.upper >= column);
 }
