@@ -176,7 +176,6 @@ fn kills_lose_nothing(epochs: usize, least: usize) {
         ("dp-sgd", "--mechanism dp-sgd --seed 4"),
         ("comb-blt", "--mechanism comb-blt --seed 4"),
         ("identity", "--mechanism identity"),
-        ("comb-blt", "--mechanism comb-blt --seed 4"),
         ("reshuffled", "--sampling reshuffled --seed 4"),
         ("min-separation", "--sampling min-separation --seed 4"),
     ];
