@@ -99,7 +99,9 @@ impl Row for CombBlt {
     }
 
     fn factorization(&self, stamp: &Stamp<'_>) -> Result<Shared> {
-        Ok(Arc::new(Coefficients::new(Comb::from_parameters(stamp.steps, stamp.parameters)?)))
+        let comb = Comb::from_parameters(stamp.steps, stamp.parameters)?;
+        comb.check_size()?;
+        Ok(Arc::new(Coefficients::new(comb)))
     }
 
     fn definition(&self, stamp: &Stamp<'_>) -> Result<Explicit> {

@@ -27,6 +27,9 @@ pub(in crate::families) mod name {
 /// Gains are within this of one, so that nothing overflows.
 const GAINS: std::ops::RangeInclusive<f64> = 1e-60..=1e60;
 
+/// Most numbers in one of the tables that figures of a comb are computed from: 1 GiB. A tiny file can name any number of steps.
+const LARGEST_TABLE: usize = 1 << 27;
+
 /// A comb over n steps in epochs of b steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comb {
@@ -201,6 +204,22 @@ impl Comb {
             }
         }
         self.check_mix(k)
+    }
+
+    /// Refuses a comb whose figures need too much memory: a k×k matrix for every residue, and d + 2 numbers for every step.
+    pub fn check_size(&self) -> Result<()> {
+        let of_step = self.epochs().max(self.filter.buffers() + 2);
+        let numbers = self.steps.saturating_mul(of_step);
+        match numbers <= LARGEST_TABLE {
+            true => Ok(()),
+            false => Err(Error::Unsupported(format!(
+                "a comb of {} steps in {} epochs with {} buffers is too large: its figures need {numbers} numbers at a time, and at most \
+                 {LARGEST_TABLE} are allowed (steps times epochs, or times buffers + 2)",
+                self.steps,
+                self.epochs(),
+                self.filter.buffers()
+            ))),
+        }
     }
 
     /// The diagonals are positive, so that the mixes between knots have inverses too.

@@ -1,13 +1,13 @@
 //! The fast forms against dense algebra, on random combs.
 
-use super::Comb;
 use super::blocks::Sums;
 use super::factorization::Coefficients;
 use super::filter::Filter;
 use super::loss::System;
 use super::testing::random_comb;
-use super::{definition, sensitivity};
+use super::{COMB_BLT, Comb, definition, sensitivity};
 use crate::linalg::dense::{self, Matrix};
+use crate::mechanism::Structured;
 use crate::mechanism::factorization::{Factorization, variances_by_columns};
 use crate::schema::Schema;
 use crate::sensitivity::testing::Noise as Seeded;
@@ -189,4 +189,34 @@ fn no_part_of_the_sensitivity_is_lost_by_underflow() {
     assert!((column / (ten(120 + 88) * 0.1f64.powi(far)) - 1.0).abs() < 1e-6, "{column:e}");
     let found = fast.own_sensitivity(&Schema::fixed_order(2 * b, b).unwrap()).unwrap();
     assert!(found.is_err() || found.unwrap().sensitivity.upper >= column);
+}
+
+/// A kilobyte can name 2²⁴ steps with 16 buffers, whose tables would take 2 GiB each.
+#[test]
+fn a_small_file_does_not_ask_for_much_memory() {
+    let interlaced: Vec<f64> = (0..32).map(|i| 0.9 - 0.02 * i as f64).collect();
+    let [poles, zeros] =
+        [0, 1].map(|from| interlaced.iter().skip(from).step_by(2).copied().collect::<Vec<_>>());
+    let refused = |steps: usize, period: usize, buffers: usize| {
+        let k = steps.div_ceil(period);
+        let identity = (0..k).flat_map(|row| (0..=row).map(move |i| f64::from(i == row)));
+        let comb = Comb {
+            steps,
+            period,
+            filter: Filter::new(&poles[..buffers], &zeros[..buffers]).unwrap(),
+            mix_knots: vec![0],
+            mix: identity.collect(),
+            gain_knots: vec![0],
+            input_gain: vec![1.0; k],
+            output_gain: vec![1.0; k],
+            residue_gain: Vec::new(),
+        };
+        let structured = Structured::new(COMB_BLT, 1, comb.to_parameters());
+        structured.factorization(steps).err().map(|error| error.to_string())
+    };
+    for (steps, period, buffers) in [(1 << 24, 1 << 24, 16), (1 << 24, 1 << 17, 1)] {
+        let message = refused(steps, period, buffers).unwrap();
+        assert!(message.contains("is too large"), "{message}");
+    }
+    assert_eq!(refused(1 << 20, 1 << 18, 4), None);
 }
