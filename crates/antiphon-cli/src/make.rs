@@ -29,8 +29,9 @@ use std::time::Instant;
 /// comb-blt and blt come near the optimum in a handful of rows, for runs of any length. Their noise
 /// is made from buffers: a buffer is one row of d numbers, one for each parameter of the model, that
 /// is kept from step to step, multiplied by a factor below one and added to in every step. With D
-/// buffers, training keeps D + 1 rows. The design takes as few buffers as it needs to be within
-/// --over-optimum of the best possible; --buffers D asks for exactly D. comb-blt is for fixed epoch
+/// buffers, training keeps D + 1 rows (buffers in double precision). comb-blt takes as few buffers as
+/// it needs to be within --over-optimum of the best possible, blt as many as lower its loss;
+/// --buffers D asks for exactly D. comb-blt is for fixed epoch
 /// order: it also draws again, from the key, the random numbers of the same position in earlier
 /// epochs, which takes time and no memory. blt draws nothing again, and may be used for
 /// --min-separation.
@@ -70,10 +71,11 @@ pub struct Make {
     /// Number of stamps: equal parts of the run, for each of which the mechanism is repeated (default: 1; for `from` as many as fit)
     #[arg(long, value_name = "S", value_parser = whole, allow_negative_numbers = true)]
     stamps: Option<usize>,
-    /// For comb-blt and blt: number of buffers, rows that are kept between steps, in 1..=16 (default: as few as --over-optimum needs)
+    /// For comb-blt and blt: number of buffers, rows that are kept between steps, in 1..=16 (default: comb-blt as few as --over-optimum needs, blt
+    /// as many as lower its loss)
     #[arg(long, value_name = "D", value_parser = whole, allow_negative_numbers = true)]
     buffers: Option<usize>,
-    /// For comb-blt and blt: how far above the best possible the loss may be, in (0, 1] (default: 0.015, that is 1.5%). If it cannot be
+    /// For comb-blt: how far above the best possible the loss may be, in (0, 1] (default: 0.015, that is 1.5%). If it cannot be
     /// reached, the mechanism is made all the same, and says how far it is
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     over_optimum: Option<f64>,

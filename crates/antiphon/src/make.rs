@@ -145,6 +145,12 @@ fn with_figures(noise: Noise, proof: Option<(Certificate, f64)>, run: &Run<'_>) 
             let explicit = schema.steps() <= verify::structured::MAX_EXPLICIT_STEPS;
             if !schema.is_listed() || (explicit && !structured.parameters.is_empty()) {
                 let derived = verify::structured::derive(structured, schema, workload)?;
+                if !derived.check.passed {
+                    return Err(Error::Numerical(format!(
+                        "the mechanism for this run is too ill-conditioned to be verified ({}): are the learning rates many decades apart?",
+                        derived.check.detail
+                    )));
+                }
                 sensitivity = sensitivity.max(claimed(&derived.sensitivity));
                 squared_error = squared_error.max(derived.squared_error);
             }

@@ -123,10 +123,12 @@ impl Candidate {
         }
     }
 
-    /// Bytes that noise takes while training a model of so many parameters, stored as `f32`.
+    /// Bytes that noise takes while training a model of so many parameters, stored as `f32`. Buffers are kept in double precision, and three rows are
+    /// made at a time.
     pub fn stream_bytes(&self, params: u64) -> Option<u64> {
         let cost = self.cost?;
-        let rows = (cost.stream_memory_rows as u64).saturating_mul(params.saturating_mul(4));
+        let rows = self.buffers.map_or(cost.stream_memory_rows, |buffers| 2 * buffers + 3) as u64;
+        let rows = rows.saturating_mul(params.saturating_mul(4));
         Some(rows.saturating_add(cost.coefficient_bytes as u64))
     }
 }

@@ -1,7 +1,7 @@
 //! Combs as docs/FORMAT.md defines them: every entry of C and W, by products of the factors. Nothing is shared with the fast forms.
 
 use super::shape::Comb;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::dense::{self, Matrix};
 use crate::mechanism::family::Explicit;
 
@@ -19,8 +19,13 @@ pub fn explicit(comb: &Comb) -> Result<Explicit> {
     // With C̃W̃ = I + E, C̃ = (I + E)·C where W̃ is W. The bound on ‖E‖ has n·ε·‖|C̃||W̃|‖ in it, and the rounding of W̃ is of this
     // size too: twice for each of the two factors that it is made of, and once for E.
     let residual = 5.0 * dense::inverse_residual(&encoder, &noising)?;
+    if residual >= 0.5 {
+        return Err(Error::Numerical(format!(
+            "the comb is too ill-conditioned: the relative error may be {residual:.1e}"
+        )));
+    }
     let largest = (0..n).map(|j| encoder.col(j).norm_l2()).fold(0.0, f64::max);
-    let column_error = residual / (1.0 - residual).max(0.1) * largest; // up
+    let column_error = residual / (1.0 - residual) * largest; // up
     Ok(Explicit { encoder, noising, column_error })
 }
 
