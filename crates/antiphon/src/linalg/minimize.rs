@@ -129,7 +129,7 @@ impl Point {
     }
 }
 
-/// What is known of the inverse Hessian. Up to [`MOST_DENSE`] variables it is a matrix, beyond that the last steps.
+/// What is known of the inverse Hessian. Up to `MOST_DENSE` variables it is a matrix, beyond that the last steps.
 #[derive(Debug, Clone)]
 pub struct Curvature {
     size: usize,
