@@ -28,6 +28,7 @@ pub mod fashion_mnist;
 pub mod fetch;
 pub mod folder;
 pub mod images;
+pub mod text;
 
 mod checked;
 mod idx;

@@ -1,0 +1,67 @@
+//! Files of lines `{"user": …, "text": …}`, perhaps with a `"conversation": …`.
+
+use crate::data::checked::Checked;
+use serde_json::{Map, Value};
+
+/// A line of a file.
+#[derive(Debug, PartialEq)]
+pub struct Record {
+    /// The user, as text: the number 7 and the text "7" are one user.
+    pub user: String,
+    /// The conversation, where lines have one.
+    pub conversation: Option<String>,
+    /// What the user wrote; it may have several lines.
+    pub text: String,
+}
+
+/// Reads all lines of a file. Nothing is left out: a line that is not of the form is an error with its number.
+pub fn parse(bytes: &[u8]) -> Checked<Vec<Record>> {
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    if bytes.is_empty() {
+        return Err(format!("expected lines {FORM}, found an empty file"));
+    }
+    let lines = bytes.split(|&byte| byte == b'\n').enumerate();
+    lines.map(|(i, line)| record(line).map_err(|reason| format!("line {}: {reason}", i + 1))).collect()
+}
+
+const FORM: &str = r#"{"user": …, "text": …}"#;
+
+fn record(line: &[u8]) -> Checked<Record> {
+    let line =
+        str::from_utf8(line).map_err(|error| format!("expected UTF-8, found something else: {error}"))?;
+    let value: Value =
+        serde_json::from_str(line).map_err(|error| format!("expected an object {FORM}, found {error}"))?;
+    let Value::Object(mut fields) = value else {
+        return Err(format!("expected an object {FORM}, found {}", kind(&value)));
+    };
+    let user = identifier(&mut fields, "user")?.ok_or(format!("expected {FORM}, found no field \"user\""))?;
+    let conversation = identifier(&mut fields, "conversation")?;
+    match fields.remove("text") {
+        Some(Value::String(text)) => Ok(Record { user, conversation, text }),
+        Some(other) => Err(format!("expected a string as \"text\", found {}", kind(&other))),
+        None => Err(format!("expected {FORM}, found no field \"text\"")),
+    }
+}
+
+/// The name of a user or a conversation. No fractions: the same one could be written in several ways, and would be several users.
+fn identifier(fields: &mut Map<String, Value>, field: &str) -> Checked<Option<String>> {
+    match fields.remove(field) {
+        None => Ok(None),
+        Some(Value::String(name)) if !name.is_empty() => Ok(Some(name)),
+        Some(Value::Number(number)) if number.is_i64() || number.is_u64() => Ok(Some(number.to_string())),
+        Some(other) => Err(format!(
+            "expected a string that is not empty or a whole number of 64 bits as \"{field}\", found {}",
+            kind(&other)
+        )),
+    }
+}
+
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Object(_) => "an object".into(),
+        Value::Array(_) => "an array".into(),
+        Value::String(text) if text.is_empty() => "an empty string".into(),
+        Value::String(_) => "a string".into(),
+        other => other.to_string(),
+    }
+}
