@@ -14,6 +14,7 @@ pub mod data;
 pub mod description;
 pub mod design;
 pub mod engine;
+pub mod federated;
 pub mod job;
 pub mod kind;
 pub mod layers;

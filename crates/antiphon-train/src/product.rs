@@ -31,6 +31,23 @@ impl Level {
     pub const ONE: Level = Level { count: 1, a: 0, other: 0 };
 }
 
+/// What sums start from.
+#[derive(Clone, Copy, Debug)]
+pub enum Start<'a, T> {
+    /// Zero.
+    Zero,
+    /// One number per column.
+    Columns(&'a [T]),
+    /// What `c` holds.
+    There,
+}
+
+impl<'a, T> From<Option<&'a [T]>> for Start<'a, T> {
+    fn from(columns: Option<&'a [T]>) -> Self {
+        columns.map_or(Start::Zero, Start::Columns)
+    }
+}
+
 /// What is to be computed. All walks begin at the beginning of their arrays. The inner level of the terms or that of the rows has
 /// neighbours in `a`, and no array may end before the walk does; the rows of `b` are there to their ends, even where
 /// fewer columns are asked for.
@@ -41,8 +58,8 @@ pub struct Product<'a, T> {
     pub terms: [Level; 2],
     /// How many columns.
     pub columns: usize,
-    /// What the sums start from, by column; zero if there is nothing.
-    pub start: Option<&'a [T]>,
+    /// What the sums start from.
+    pub start: Start<'a, T>,
     /// The left factor.
     pub a: &'a [T],
     /// The right factor.
@@ -151,9 +168,9 @@ impl<T: Real> Product<'_, T> {
         let (step, row, to) = (inner.a, self.rows[1].a, self.rows[1].other);
         let width = if PART { width } else { V * T::lanes::<S>() };
         let mut sums = [[T::splat(simd, T::default()); V]; R];
-        if terms.start > 0 {
+        if terms.start > 0 || matches!(self.start, Start::There) {
             sums = std::array::from_fn(|r| load::<S, T, V, PART>(simd, &self.c[c_at + r * to..][..width]));
-        } else if let Some(start) = self.start {
+        } else if let Start::Columns(start) = self.start {
             sums = [load::<S, T, V, PART>(simd, &start[column..column + width]); R];
         }
         // Both loops are such that the checks of places are few: in them, more would cost as much as the arithmetic.

@@ -3,7 +3,7 @@
 //! Training runs in `f32`. The same code in `f64` is what the tests compare with finite differences and with other software,
 //! to many more digits than `f32` has.
 
-use crate::layers::tanh;
+use crate::layers::{exp, tanh};
 use pulp::Simd;
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Mul, Sub};
@@ -48,12 +48,14 @@ pub trait Real:
     fn from_f64(x: f64) -> Self;
     /// The same number, exactly.
     fn to_f64(self) -> f64;
+    /// exp(x) for x ≤ 0; for `f32` the fast one of `layers/exp.rs`.
+    fn exp(self) -> Self;
     /// The hyperbolic tangent; for `f32` the fast one of `layers/tanh.rs`.
     fn tanh(self) -> Self;
 }
 
 macro_rules! real {
-    ($kind:ty, $lanes:ident, $splat:ident, $mul_add:ident, $load:ident, $store:ident, $whole:ident, $whole_mut:ident, $tanh:path) => {
+    ($kind:ty, $lanes:ident, $splat:ident, $mul_add:ident, $load:ident, $store:ident, $whole:ident, $whole_mut:ident, $exp:path, $tanh:path) => {
         impl Real for $kind {
             type Lanes<S: Simd> = S::$lanes;
             const ONE: Self = 1.0;
@@ -91,6 +93,10 @@ macro_rules! real {
                 f64::from(self)
             }
             #[inline(always)]
+            fn exp(self) -> Self {
+                $exp(self)
+            }
+            #[inline(always)]
             fn tanh(self) -> Self {
                 $tanh(self)
             }
@@ -107,6 +113,7 @@ real!(
     partial_store_f32s,
     as_simd_f32s,
     as_mut_simd_f32s,
+    exp::fast,
     tanh::fast
 );
 real!(
@@ -118,5 +125,6 @@ real!(
     partial_store_f64s,
     as_simd_f64s,
     as_mut_simd_f64s,
+    libm::exp,
     libm::tanh
 );

@@ -8,7 +8,7 @@
 //! neighbours of the image and as many rows of weights, so all three products below are single calls of the kernel.
 
 use super::Image;
-use crate::product::{Level, Product};
+use crate::product::{Level, Product, Start};
 use crate::real::Real;
 
 /// A convolution of one image, with a given number of channels after it.
@@ -44,7 +44,7 @@ impl Conv {
                 Level { count: 3 * from.channels, a: 1, other: to.channels },
             ],
             columns: to.channels,
-            start: bias,
+            start: bias.into(),
             a: input,
             b: weights,
             c: &mut output[to.at(0, 0)..],
@@ -86,7 +86,7 @@ impl Conv {
                 Level { count: to.width, a: from.channels, other: to.channels },
             ],
             columns: to.channels,
-            start: None,
+            start: Start::Zero,
             a: input,
             b: &output[to.at(0, 0)..],
             c: weights,

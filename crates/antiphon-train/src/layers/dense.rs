@@ -29,7 +29,7 @@ impl Dense {
             ],
             terms: [Level::ONE, Level { count: self.inputs, a: 1, other: self.outputs }],
             columns: self.outputs,
-            start: bias,
+            start: bias.into(),
             a: input,
             b: weights,
             c: output,

@@ -6,6 +6,7 @@
 pub mod activation;
 pub mod conv;
 pub mod dense;
+pub mod exp;
 pub mod pool;
 pub mod softmax;
 pub mod tanh;

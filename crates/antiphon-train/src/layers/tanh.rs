@@ -13,10 +13,10 @@
 /// Beyond this, the nearest `f32` is 1, and the formula says so too.
 const LIMIT: f32 = 10.0;
 /// Numbers near it count by ones: adding it rounds to an integer, which is then in the low bits.
-const ROUND: f32 = 12582912.0;
+pub(super) const ROUND: f32 = 12582912.0;
 /// ln 2, in two parts: k·HIGH is exact.
-const LN_2_HIGH: f32 = 0.693_359_4;
-const LN_2_LOW: f32 = -2.121_944_4e-4;
+pub(super) const LN_2_HIGH: f32 = 0.693_359_4;
+pub(super) const LN_2_LOW: f32 = -2.121_944_4e-4;
 
 /// tanh(x); not a number where x is not.
 #[inline(always)]

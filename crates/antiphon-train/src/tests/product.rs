@@ -1,7 +1,7 @@
 //! The kernel against loops that say what it means: the same bits.
 
 use super::normals;
-use crate::product::{Level, Product};
+use crate::product::{Level, Product, Start};
 use crate::real::Real;
 use proptest::prelude::*;
 
@@ -11,7 +11,11 @@ fn slowly<T: Real>(product: &Product<'_, T>, fused: impl Fn(T, T, T) -> T) -> Ve
     let ([r0, r1], [t0, t1]) = (product.rows, product.terms);
     for (i, j) in (0..r0.count).flat_map(|i| (0..r1.count).map(move |j| (i, j))) {
         for column in 0..product.columns {
-            let mut sum = product.start.map_or(T::default(), |start| start[column]);
+            let mut sum = match product.start {
+                Start::Zero => T::default(),
+                Start::Columns(start) => start[column],
+                Start::There => c[i * r0.other + j * r1.other + column],
+            };
             for (k, l) in (0..t0.count).flat_map(|k| (0..t1.count).map(move |l| (k, l))) {
                 let a = product.a[i * r0.a + j * r1.a + k * t0.a + l * t1.a];
                 sum = fused(a, product.b[k * t0.other + l * t1.other + column], sum);
@@ -26,7 +30,7 @@ fn compare<T: Real>(
     counts: [usize; 4],
     strides: [usize; 4],
     columns: usize,
-    start: bool,
+    start: u8,
     fused: impl Fn(T, T, T) -> T,
 ) {
     let [r0, r1, t0, t1] = counts;
@@ -44,8 +48,8 @@ fn compare<T: Real>(
     let b = normals::<T>(2, t0 * t1 * (columns + 2));
     let bias = normals::<T>(3, columns);
     let mut c = normals::<T>(4, r0 * r1 * (columns + 1));
-    let product =
-        Product { rows, terms, columns, start: start.then_some(&bias[..]), a: &a, b: &b, c: &mut c };
+    let start = [Start::Zero, Start::Columns(&bias), Start::There][usize::from(start)];
+    let product = Product { rows, terms, columns, start, a: &a, b: &b, c: &mut c };
     let expected = slowly(&product, fused);
     product.run();
     assert!(c == expected, "{counts:?} {strides:?} {columns}");
@@ -59,7 +63,7 @@ proptest! {
         // Terms or rows are neighbours.
         along: bool,
         columns in 1usize..70,
-        start: bool,
+        start in 0u8..3,
     ) {
         let mut strides = strides;
         strides[if along { 3 } else { 1 }] = 1;

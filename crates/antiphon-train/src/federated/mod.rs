@@ -1,0 +1,3 @@
+//! Federated, user-level training.
+
+pub mod window;
