@@ -1,7 +1,9 @@
 //! Which examples are in which step. The examples are shuffled, by a key, and cut into batches; every epoch goes through all of them once,
-//! in the same order or in one of its own. (Poisson samples are drawn by the run itself.)
+//! in the same order or in one of its own. Users may also be drawn step by step ([`crate::rested`]). (Poisson samples are drawn by the run itself.)
 
 use crate::order::Order;
+use crate::rested;
+use crate::settings::Settings;
 use antiphon::noise::Key;
 use std::cell::RefCell;
 
@@ -14,21 +16,34 @@ pub struct Batches {
     size: usize,
     /// The examples of a window within which later epochs shuffle anew; none where they do not.
     window: Option<usize>,
+    /// All steps, where they are drawn one after the other.
+    drawn: Option<Vec<Vec<usize>>>,
     key: Key,
     /// The epoch that was asked for last, and its order: steps come one after the other.
     latest: RefCell<(usize, Vec<usize>)>,
 }
 
 impl Batches {
-    /// So many examples in batches of a size.
-    pub fn new(order: Order, examples: usize, size: usize, key: Key) -> Batches {
+    /// Of a run over so many examples, or users.
+    pub fn new(settings: &Settings, examples: usize, key: Key) -> Batches {
+        let Settings { order, batch_size: size, .. } = *settings;
+        let drawn = match order {
+            Order::Rested { min_separation, max_participations } => {
+                let rule = rested::Rule { users: examples, size, min_separation, max_participations };
+                Some(rule.draw(settings.steps(examples), &key))
+            }
+            _ => None,
+        };
         let first = permutation(examples, &key);
         let window = order.window(examples.div_ceil(size)).map(|steps| steps * size);
-        Batches { first, size, window, key, latest: RefCell::default() }
+        Batches { first, size, window, drawn, key, latest: RefCell::default() }
     }
 
     /// The examples of a step.
     pub fn step(&self, step: usize) -> Vec<usize> {
+        if let Some(drawn) = &self.drawn {
+            return drawn.get(step).cloned().unwrap_or_default();
+        }
         let steps_per_epoch = self.first.len().div_ceil(self.size);
         let (epoch, batch) = (step / steps_per_epoch, step % steps_per_epoch);
         let of = |order: &[usize]| {
@@ -76,6 +91,7 @@ fn shuffle(examples: &mut [usize], words: &[u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Name;
     use crate::secrets::Secrets;
     use antiphon::noise::Cipher;
     use antiphon::run::{Unit, guard::Guard};
@@ -86,7 +102,11 @@ mod tests {
     const STEPS: usize = 11;
 
     fn batches(order: Order, seed: u64) -> Batches {
-        Batches::new(order, EXAMPLES, 10, Key::from_seed(seed, Cipher::Aes256Ctr))
+        Batches::new(&settings(order), EXAMPLES, Key::from_seed(seed, Cipher::Aes256Ctr))
+    }
+
+    fn settings(order: Order) -> Settings {
+        Settings { epochs: EPOCHS, batch_size: 10, order, ..Settings::usual(Name::Digits, None) }
     }
 
     fn separated(steps: usize) -> Order {
@@ -115,7 +135,7 @@ mod tests {
     /// Seeded runs are a promise: a batch of `train --batch-size 10 --seed 3` at commit 42e040d, where all orders were fixed.
     #[test]
     fn fixed_order_is_what_it_was_and_the_same_in_every_epoch() {
-        let digits = Batches::new(Order::Fixed, 1440, 10, Secrets::from_seed(3, "any run").order);
+        let digits = Batches::new(&settings(Order::Fixed), 1440, Secrets::from_seed(3, "any run").order);
         for step in [143, 287] {
             assert_eq!(digits.step(step), [806, 1099, 621, 644, 118, 880, 488, 824, 947, 932]);
         }

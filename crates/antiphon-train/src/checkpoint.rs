@@ -81,6 +81,9 @@ struct Progress {
     seconds: f64,
     epochs: Vec<Epoch>,
     running: Running,
+    /// Updates that were zeroed, by step; none where nothing is zeroed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    zeroed: Vec<usize>,
     /// Whether a participation log belongs to it.
     logged: bool,
 }
@@ -89,7 +92,7 @@ struct Progress {
 #[derive(Clone, Copy)]
 pub struct Outline<'a> {
     /// What is learnt.
-    pub task: &'a Task,
+    pub task: &'a dyn Task,
     /// How.
     pub settings: &'a Settings,
     /// The name of the mechanism, without stamps where their number is not known.
@@ -144,11 +147,12 @@ impl Folder {
         let expected = Description {
             antiphon_run: Description::VERSION,
             dataset: outline.task.identity(),
-            model: outline.task.model.name().into(),
+            model: outline.task.model(),
             settings: *outline.settings,
             mechanism: Named { name, id: found.mechanism.id.clone() },
             privacy: outline.privacy,
             stddev: found.stddev,
+            client: outline.task.client(),
         };
         check_same(path, &run, &expected, outline.seed)?;
         match outline.seed {
@@ -203,10 +207,10 @@ impl Folder {
                 "was written by an earlier version of this program, and cannot be continued".into(),
             ));
         }
-        let Progress { step, seconds, epochs, running, logged } =
+        let Progress { step, seconds, epochs, running, zeroed, logged } =
             serde_json::from_str(entry("progress")).map_err(|error| damaged(&error))?;
         let run = serde_json::from_str(entry("private_run")).map_err(|error| damaged(&error))?;
-        let model = State { step, parameters, velocity, epochs, running };
+        let model = State { step, parameters, velocity, epochs, running, zeroed };
         Ok(Some((Saved { model, run, logged }, seconds)))
     }
 
@@ -215,7 +219,8 @@ impl Folder {
         let Saved { model, run, logged } = saved;
         let State { parameters, velocity, .. } = model;
         let (step, epochs, running) = (model.step, model.epochs.clone(), model.running);
-        let progress = Progress { step, seconds, epochs, running, logged: *logged };
+        let zeroed = model.zeroed.clone();
+        let progress = Progress { step, seconds, epochs, running, zeroed, logged: *logged };
         let progress = serde_json::to_string(&progress).expect("plain fields");
         let run = serde_json::to_string(run).expect("plain fields");
         let sum = checksum([&progress, &run], parameters, velocity);

@@ -1,6 +1,7 @@
 //! What a run is, written down.
 
 use crate::design::Design;
+use crate::federated::client::Settings as Client;
 use crate::kind;
 use crate::settings::Settings;
 use crate::task::Task;
@@ -26,6 +27,9 @@ pub struct Description {
     pub privacy: Figures,
     /// σ.
     pub stddev: f64,
+    /// What clients do, where there are clients. Left out elsewhere: ids of runs are hashes of this form, and older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Client>,
 }
 
 /// A data set; in files a list of both.
@@ -102,11 +106,16 @@ impl Description {
     pub const VERSION: u32 = 1;
 
     /// Of a run.
-    pub fn new(task: &Task, design: &Design, settings: &Settings, privacy: &Privacy) -> Result<Description> {
+    pub fn new(
+        task: &dyn Task,
+        design: &Design,
+        settings: &Settings,
+        privacy: &Privacy,
+    ) -> Result<Description> {
         Ok(Description {
             antiphon_run: Description::VERSION,
             dataset: task.identity(),
-            model: task.model.name().into(),
+            model: task.model(),
             settings: *settings,
             mechanism: Named {
                 name: design.name().into(),
@@ -114,6 +123,7 @@ impl Description {
             },
             privacy: Figures::new(privacy, design.valid()),
             stddev: design.stddev(privacy, settings.clip_norm)?.value(),
+            client: task.client(),
         })
     }
 

@@ -44,6 +44,8 @@ pub struct Totals {
     pub clipped: usize,
     /// How many losses or gradients were not finite. Such gradients count as zero.
     pub not_finite: usize,
+    /// How many updates of clients were zeroed: not finite, or with an entry beyond the threshold.
+    pub zeroed: usize,
     /// The sum of the gradients' norms before clipping, where these are finite.
     pub norms: f64,
 }
@@ -63,6 +65,7 @@ impl Totals {
         self.correct += other.correct;
         self.clipped += other.clipped;
         self.not_finite += other.not_finite;
+        self.zeroed += other.zeroed;
         self.norms += other.norms;
     }
 }
@@ -108,6 +111,7 @@ impl PerExample for Network {
         let turned = Turned::new(self, parameters);
         let (sums, totals) = in_chunks(
             batch.examples,
+            CHUNK,
             || (Pass::new(self, CHUNK, true), vec![0f64; parameters.len()]),
             |(pass, sum), examples| {
                 let outcomes = self.forward(pass, parameters, batch, examples);
@@ -115,12 +119,7 @@ impl PerExample for Network {
                 Arch::new().dispatch(AddClipped { network: self, pass, outcomes: &outcomes, clip, sum })
             },
         );
-        sum.par_chunks_mut(PART).enumerate().for_each(|(i, sum)| {
-            sum.fill(0.0);
-            for (_, part) in &sums {
-                sum.iter_mut().zip(&part[i * PART..]).for_each(|(sum, part)| *sum += part);
-            }
-        });
+        add_up(sums.iter().map(|(_, sum)| &sum[..]), sum);
         Ok(totals)
     }
 
@@ -128,6 +127,7 @@ impl PerExample for Network {
         self.check(parameters, batch)?;
         let (_, totals) = in_chunks(
             batch.examples,
+            CHUNK,
             || Pass::new(self, CHUNK, false),
             |pass, examples| {
                 let mut totals = Totals::default();
@@ -240,15 +240,26 @@ impl Network {
     }
 }
 
-/// Calls `work` for all chunks of the examples, on all threads of the pool, each thread with its own `state`. Totals are added
+/// The sum of the threads' sums, which is exact.
+pub(crate) fn add_up<'a>(sums: impl Iterator<Item = &'a [f64]> + Clone + Sync + Send, sum: &mut [f64]) {
+    sum.par_chunks_mut(PART).enumerate().for_each(|(i, sum)| {
+        sum.fill(0.0);
+        for part in sums.clone() {
+            sum.iter_mut().zip(&part[i * PART..]).for_each(|(sum, part)| *sum += part);
+        }
+    });
+}
+
+/// Calls `work` for all chunks of so many examples, on all threads of the pool, each thread with its own `state`. Totals are added
 /// up in the order of the chunks.
-fn in_chunks<W: Send>(
+pub(crate) fn in_chunks<W: Send>(
     examples: &[usize],
+    chunk: usize,
     state: impl Fn() -> W + Sync,
     work: impl Fn(&mut W, &[usize]) -> Totals + Sync,
 ) -> (Vec<W>, Totals) {
     let next = AtomicUsize::new(0);
-    let chunks = examples.len().div_ceil(CHUNK);
+    let chunks = examples.len().div_ceil(chunk);
     let threads = rayon::current_num_threads().min(chunks);
     let parts: Vec<(W, Vec<(usize, Totals)>)> = (0..threads)
         .into_par_iter()
@@ -256,9 +267,9 @@ fn in_chunks<W: Send>(
         .map(|_| {
             let (mut state, mut totals) = (state(), Vec::new());
             loop {
-                let chunk = next.fetch_add(1, Ordering::Relaxed);
-                let Some(examples) = examples.chunks(CHUNK).nth(chunk) else { break };
-                totals.push((chunk, work(&mut state, examples)));
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(examples) = examples.chunks(chunk).nth(number) else { break };
+                totals.push((number, work(&mut state, examples)));
             }
             (state, totals)
         })

@@ -119,6 +119,11 @@ impl Finished {
         self.state.epochs.last().map_or(0.0, |epoch| epoch.test.accuracy)
     }
 
+    /// The loss on the test data, at the end.
+    pub fn loss(&self) -> f64 {
+        self.state.epochs.last().map_or(f64::NAN, |epoch| epoch.test.loss)
+    }
+
     /// Writes the parameters with what is known about them. The file is meant to be released, so the hash of the data is left out:
     /// somebody who knows all examples but one could test guesses of that one with it.
     pub fn write_model(&self, path: &Path, force: bool) -> Result<()> {
@@ -137,11 +142,11 @@ impl Finished {
 pub fn design(
     kind: Kind,
     stamps: Option<usize>,
-    task: &Task,
+    task: &dyn Task,
     settings: &Settings,
     observe: &dyn Fn(&Progress) -> bool,
 ) -> Result<Design> {
-    let examples = task.train.len();
+    let examples = task.units();
     let schema = settings.schema(examples)?;
     let workload = settings.workload(schema.steps())?;
     Design::new(kind, stamps, &schema, &workload, settings.sampling_rate(examples), observe)
@@ -151,7 +156,7 @@ impl Job {
     /// Trains. Where it is asked to stop, it writes a checkpoint if it has a folder, and ends with [`Error::Interrupted`].
     pub fn run(
         &self,
-        task: &Task,
+        task: &dyn Task,
         seed: Option<u64>,
         place: Option<&Place<'_>>,
         mut logs: Logs<'_>,
@@ -160,8 +165,8 @@ impl Job {
         let start = Instant::now();
         let Job { design, settings, privacy } = self;
         // Before there is a folder: no run is left in it that cannot begin.
-        settings.check(task.train.len())?;
-        design.check(settings, task.train.len())?;
+        settings.check(task.units())?;
+        design.check(settings, task.units())?;
         let description = Description::new(task, design, settings, privacy)?;
         let (folder, secrets) = begin(&description, seed, place)?;
         // After the folder: a log that is there then belongs to its run, and a run that is resumed adds to it.
@@ -180,7 +185,7 @@ impl Job {
             trainer.run_mut().log_with(log)?;
         }
         let seconds = || before + start.elapsed().as_secs_f64();
-        let every = place.and_then(|place| place.every).unwrap_or(settings.steps_per_epoch(task.train.len()));
+        let every = place.and_then(|place| place.every).unwrap_or(settings.steps_per_epoch(task.units()));
         watch.begins(self, &trainer, from);
         while !trainer.finished() {
             if watch.stops() {
@@ -219,12 +224,9 @@ impl Job {
 }
 
 /// What ε means, and what of all that is shown it does not cover.
-fn statement(trainer: &Trainer<'_>, design: &Design, task: &Task) -> Statement {
-    let accuracy = if task.held_out { ", the accuracy on held-out training examples" } else { "" };
-    let shown =
-        format!("the training loss and the fraction of clipped gradients that are shown here{accuracy}");
-    let clipped = format!("The gradient of every example was clipped to norm {}.", trainer.run().clip_norm());
-    trainer.run().statement_named(design.name()).with(clipped).not_covering(shown)
+fn statement(trainer: &Trainer<'_>, design: &Design, task: &dyn Task) -> Statement {
+    let clipped = task.clipped(trainer.run().clip_norm());
+    trainer.run().statement_named(design.name()).with(clipped).not_covering(task.shown())
 }
 
 /// The folder of a run, if it has one, and its secrets.

@@ -4,7 +4,7 @@ use antiphon::schema::Schema;
 use antiphon::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// The order of the examples. In each of them an epoch has every example once, in batches of the same size.
+/// The order of the examples. But for the last of these, an epoch has every example once, in batches of the same size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
@@ -18,6 +18,13 @@ pub enum Order {
         /// B: two participations of an example are at least so many steps apart.
         min_separation: usize,
         /// K: an example takes part at most so often.
+        max_participations: usize,
+    },
+    /// Drawn step by step from those who have rested ([`crate::rested`]): for users, of whom nobody knows who will be there.
+    Rested {
+        /// B: two participations of a user are at least so many steps apart.
+        min_separation: usize,
+        /// K: a user takes part at most so often.
         max_participations: usize,
     },
 }
@@ -41,7 +48,7 @@ impl Order {
         match self {
             Order::Fixed => "fixed",
             Order::Reshuffled => "reshuffled",
-            Order::MinSeparation { .. } => "min-separation",
+            Order::MinSeparation { .. } | Order::Rested { .. } => "min-separation",
         }
     }
 
@@ -70,16 +77,20 @@ impl Order {
                 }
                 Schema::min_separation(steps, min_separation, max_participations)
             }
+            Order::Rested { min_separation, max_participations } => {
+                let steps = Schema::epochs(epochs, steps_per_epoch)?.steps();
+                Schema::min_separation(steps, min_separation, max_participations)
+            }
         }
     }
 
-    /// The steps of a window within which every epoch shuffles anew; none where no epoch does.
+    /// The steps of a window within which every epoch shuffles anew; none where no epoch does, or where there are no epochs.
     ///
     /// An example stays in its window. In one epoch it comes at the window's last step at the latest, in the next one at its first at the
     /// earliest: that is b − (window − 1) steps later, for b steps per epoch.
     pub(crate) fn window(self, steps_per_epoch: usize) -> Option<usize> {
         match self {
-            Order::Fixed => None,
+            Order::Fixed | Order::Rested { .. } => None,
             Order::Reshuffled => Some(steps_per_epoch),
             Order::MinSeparation { min_separation, .. } => Some(steps_per_epoch + 1 - min_separation),
         }

@@ -1,184 +1,90 @@
-//! What is learnt: a data set and a network.
+//! What is learnt, as the loop sees it. Two things are: images with labels ([`crate::classification`]), whose units are examples, and
+//! text on the devices of its writers ([`crate::federated`]), whose units are users.
 
-use crate::batches::permutation;
-use crate::data::{Dataset, Images, Name};
 use crate::description::Data;
-use crate::engine::{Batch, PerExample, Totals};
-use crate::layers::Image;
-use crate::models;
-use crate::network::Network;
-use antiphon::noise::{Cipher, Key};
-use antiphon::{Error, Result};
-use sha2::{Digest, Sha256};
+use crate::engine::Totals;
+use crate::federated::client::Settings as Client;
+use antiphon::Result;
+use antiphon::noise::Key;
+use antiphon::run::Unit;
 
-/// Images that are evaluated together.
-const TOGETHER: usize = 1000;
+/// A task. Units are numbered from 0; who takes part when, and the noise, is decided elsewhere.
+pub trait Task: Sync {
+    /// What is protected as a whole.
+    fn unit(&self) -> Unit;
 
-/// The networks, as the command line names them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Model {
-    /// One dense layer.
-    Linear,
-    /// Two convolutions and a hidden layer, for grey images.
-    Small,
-    /// The network of Kairouz et al. 2021 for CIFAR-10.
-    Cifar10,
-}
+    /// How many units there are to train on.
+    fn units(&self) -> usize;
 
-impl Model {
-    /// What is usual for a data set.
-    pub fn usual(name: Name) -> Model {
-        match name {
-            Name::Digits => Model::Linear,
-            Name::FashionMnist => Model::Small,
-            Name::Cifar10 => Model::Cifar10,
-        }
+    /// How many others the model is tested on.
+    fn tested(&self) -> usize;
+
+    /// How many parameters the model has.
+    fn parameters(&self) -> usize;
+
+    /// Parameters to start from, fixed by a key.
+    fn initial(&self, key: &Key) -> Vec<f32>;
+
+    /// The sum of the contributions of some units, each of norm at most `clip`. It is exact (antiphon::clip): every unit moves it by its own
+    /// contribution and nothing else.
+    fn clipped_sum(
+        &self,
+        turn: Turn<'_>,
+        parameters: &[f32],
+        units: &[usize],
+        clip: f64,
+        sum: &mut [f64],
+    ) -> Result<Totals>;
+
+    /// How good a model is, on data of others than the units.
+    fn score(&self, parameters: &[f32]) -> Result<Score>;
+
+    /// The name of the model, with its sizes where they are free.
+    fn model(&self) -> String;
+
+    /// Which data a run is bound to: their name and fingerprint.
+    fn identity(&self) -> Data;
+
+    /// What clients do, where there are clients.
+    fn client(&self) -> Option<Client> {
+        None
     }
 
-    /// The name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Model::Linear => "linear",
-            Model::Small => "small",
-            Model::Cifar10 => "cifar10",
-        }
-    }
+    /// A sentence for the statement: what was clipped, and how.
+    fn clipped(&self, clip_norm: f64) -> String;
+
+    /// For the statement: what is shown of a run that ε does not cover.
+    fn shown(&self) -> String;
 }
 
-/// Training images, test images, and the network that tells them apart.
-pub struct Task {
-    /// What the data are called.
-    pub name: Name,
-    /// Private.
-    pub train: Images,
-    /// For the accuracy.
-    pub test: Images,
-    /// Whether the test images are training images that were held out, and private too.
-    pub held_out: bool,
-    /// Which network.
-    pub model: Model,
-    network: Network,
+/// The step at which a sum is made, and a key for what units do by chance.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn<'a> {
+    /// From 0.
+    pub step: usize,
+    /// Fixes what is random inside of a unit.
+    pub key: &'a Key,
 }
 
-/// Accuracy and mean loss.
+/// How good a model is.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Score {
-    /// The part that is classified as labelled.
+    /// The part that is classified as labelled. Of text: the part of the tokens that are predicted, without the ends of lines and what is
+    /// not in the vocabulary.
     pub accuracy: f64,
     /// The mean loss.
     pub loss: f64,
+    /// Of text: the accuracy with the ends of lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy_with_end: Option<f64>,
+    /// Of text: the accuracy without the ends of lines and without punctuation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy_without_punctuation: Option<f64>,
 }
 
-impl Task {
-    /// A data set and a network that fits it.
-    pub fn new(dataset: Dataset, model: Model) -> Result<Task> {
-        let (channels, height, width) = dataset.shape;
-        let image = Image::new(height, width, channels);
-        let network = match model {
-            Model::Linear => models::linear(image, dataset.classes),
-            Model::Small if channels == 1 => models::small(height, width, dataset.classes),
-            Model::Cifar10 if dataset.shape == (3, 32, 32) => models::cifar10(),
-            _ => {
-                let allowed = match channels {
-                    1 => "linear or small for grey images".to_string(),
-                    _ => "linear or cifar10 for images of 32×32 pixels in three colours".to_string(),
-                };
-                return Err(Error::argument("model", allowed, model.name()));
-            }
-        };
-        Ok(Task {
-            name: dataset.name,
-            train: dataset.train,
-            test: dataset.test,
-            held_out: false,
-            model,
-            network,
-        })
-    }
-
-    /// Tests on a part of the training images instead, and trains on the others: for choosing learning rates. Which ones, a seed
-    /// says.
-    pub fn with_held_out(mut self, seed: u64, count: usize) -> Result<Task> {
-        let examples = self.train.len();
-        if !(1..examples).contains(&count) {
-            return Err(Error::argument("held_out", format!("in 1..{examples}"), count));
-        }
-        let [key] = Key::from_seed(seed, Cipher::Aes256Ctr).split(["held out"]);
-        let order = permutation(examples, &key);
-        let (train, test) = order.split_at(examples - count);
-        (self.train, self.test) = (self.train.select(train), self.train.select(test));
-        self.held_out = true;
-        Ok(self)
-    }
-
-    /// The network.
-    pub fn network(&self) -> &Network {
-        &self.network
-    }
-
-    /// The sum of clipped gradients over some training images.
-    pub fn clipped_sum(
-        &self,
-        parameters: &[f32],
-        examples: &[usize],
-        clip: f64,
-        sum: &mut [f64],
-    ) -> Result<Totals> {
-        let gathered = Gathered::new(&self.train, examples.iter().copied());
-        self.network.clipped_sum(parameters, gathered.batch(), clip, sum)
-    }
-
-    /// Accuracy and loss on the test images.
-    pub fn score(&self, parameters: &[f32]) -> Result<Score> {
-        let (mut correct, mut loss) = (0, 0.0);
-        for first in (0..self.test.len()).step_by(TOGETHER) {
-            let gathered = Gathered::new(&self.test, first..(first + TOGETHER).min(self.test.len()));
-            let totals = self.network.evaluate(parameters, gathered.batch())?;
-            correct += totals.correct;
-            loss += totals.loss;
-        }
-        let count = self.test.len() as f64;
-        Ok(Score { accuracy: correct as f64 / count, loss: loss / count })
-    }
-
-    /// Which data a run is bound to: their name and fingerprint.
-    pub fn identity(&self) -> Data {
-        Data { name: self.name.to_string(), sha256: self.fingerprint() }
-    }
-
-    /// The SHA-256 of all images and labels.
-    pub fn fingerprint(&self) -> String {
-        let mut hash = Sha256::new();
-        for images in [&self.train, &self.test] {
-            hash.update((images.len() as u64).to_le_bytes());
-            hash.update(images.labels());
-            (0..images.len()).for_each(|image| hash.update(images.bytes(image)));
-        }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
-/// Some images as numbers, side by side.
-struct Gathered {
-    inputs: Vec<f32>,
-    labels: Vec<u8>,
-    all: Vec<usize>,
-}
-
-impl Gathered {
-    fn new(images: &Images, examples: impl ExactSizeIterator<Item = usize>) -> Gathered {
-        let count = examples.len();
-        let mut inputs = vec![0.0; count * images.size()];
-        let mut labels = Vec::with_capacity(count);
-        for (place, example) in inputs.chunks_mut(images.size()).zip(examples) {
-            images.fill(example, place);
-            labels.push(images.labels()[example]);
-        }
-        Gathered { inputs, labels, all: (0..count).collect() }
-    }
-
-    fn batch(&self) -> Batch<'_> {
-        Batch { inputs: &self.inputs, labels: &self.labels, examples: &self.all }
+impl Score {
+    /// Accuracy and loss.
+    pub fn new(accuracy: f64, loss: f64) -> Score {
+        Score { accuracy, loss, accuracy_with_end: None, accuracy_without_punctuation: None }
     }
 }

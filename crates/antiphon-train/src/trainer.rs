@@ -13,7 +13,8 @@ use crate::batches::Batches;
 use crate::design::Design;
 use crate::secrets::Secrets;
 use crate::settings::Settings;
-use crate::task::{Score, Task};
+use crate::task::{Score, Task, Turn};
+use antiphon::noise::Key;
 use antiphon::run::log::Line;
 use antiphon::run::{self, Budget, Privacy, PrivateRun};
 use antiphon::{Error, Result};
@@ -29,8 +30,11 @@ pub struct Epoch {
     pub step: usize,
     /// The mean loss of the training examples when their turn came.
     pub train_loss: f64,
-    /// The part of the gradients that were clipped.
+    /// The part of the gradients, or of the updates of clients, that were clipped.
     pub clipped: f64,
+    /// Updates of clients that were zeroed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zeroed: Option<usize>,
     /// On the test images.
     pub test: Score,
 }
@@ -48,6 +52,17 @@ pub struct State {
     pub epochs: Vec<Epoch>,
     /// Of the epoch that is not.
     pub running: Running,
+    /// Updates of clients that were zeroed, by step; empty where there are no clients.
+    pub zeroed: Vec<usize>,
+}
+
+impl State {
+    /// Before the first step.
+    pub(crate) fn new(parameters: Vec<f32>) -> State {
+        let velocity = vec![0.0; parameters.len()];
+        let (epochs, zeroed) = (Vec::new(), Vec::new());
+        State { step: 0, parameters, velocity, epochs, running: Running::default(), zeroed }
+    }
 }
 
 /// What is counted in an epoch; in files a list of the three.
@@ -87,13 +102,15 @@ pub struct Saved {
 
 /// A run.
 pub struct Trainer<'a> {
-    task: &'a Task,
+    task: &'a dyn Task,
     settings: Settings,
     steps_per_epoch: usize,
     rates: Vec<f64>,
     /// None for Poisson samples, which the run draws.
     batches: Option<Batches>,
     run: PrivateRun,
+    /// Of what units do by chance.
+    local: Key,
     state: State,
     sum: Vec<f64>,
 }
@@ -101,32 +118,33 @@ pub struct Trainer<'a> {
 impl<'a> Trainer<'a> {
     /// A run from its first step, with about so many bytes for noise. It takes its secrets.
     pub fn new(
-        task: &'a Task,
+        task: &'a dyn Task,
         design: &Design,
         settings: &Settings,
         privacy: &Privacy,
         secrets: Secrets,
         memory: usize,
     ) -> Result<Trainer<'a>> {
-        let examples = task.train.len();
+        let examples = task.units();
         settings.check(examples)?;
         let (steps_per_epoch, steps) = (settings.steps_per_epoch(examples), settings.steps(examples));
         design.check(settings, examples)?;
-        let parameters = task.network().initial(&secrets.start);
+        let parameters = task.initial(&secrets.start);
         let d = parameters.len();
         // The budget was spent already.
         let budget = Budget::Noise { noise_multiplier: privacy.noise_multiplier(), delta: privacy.delta() };
-        let of_run =
-            run::Settings { memory, ..run::Settings::new(budget, settings.clip_norm, examples, d as u64) };
-        let batches = (!design.poisson())
-            .then(|| Batches::new(settings.order, examples, settings.batch_size, secrets.order));
+        let of_run = run::Settings {
+            memory,
+            unit: task.unit(),
+            ..run::Settings::new(budget, settings.clip_norm, examples, d as u64)
+        };
+        let batches = (!design.poisson()).then(|| Batches::new(settings, examples, secrets.order));
         let run = design.start(&of_run, *privacy, secrets.noise, secrets.sampling)?;
         if let Some(batches) = &batches {
             // Batches that the guard would refuse are found out now, not after an epoch.
             run.rehearse(|step| batches.step(step))?;
         }
-        let (velocity, running) = (vec![0.0; d], Running::default());
-        let state = State { step: 0, parameters, velocity, epochs: Vec::new(), running };
+        let [local] = secrets.start.split(["training: units"]);
         Ok(Trainer {
             task,
             settings: *settings,
@@ -134,7 +152,8 @@ impl<'a> Trainer<'a> {
             rates: settings.rates(steps)?,
             batches,
             run,
-            state,
+            local,
+            state: State::new(parameters),
             sum: vec![0.0; d],
         })
     }
@@ -165,6 +184,11 @@ impl<'a> Trainer<'a> {
         };
         line.step < self.steps()
             && participants.iter().map(|unit| *unit as u64).eq(line.units.iter().copied())
+    }
+
+    /// What is learnt.
+    pub fn task(&self) -> &dyn Task {
+        self.task
     }
 
     /// The private run: its figures and its statement.
@@ -200,23 +224,14 @@ impl<'a> Trainer<'a> {
             None => self.run.sample().unwrap_or_default(),
         };
         self.run.admit(step, &examples)?;
-        let State { parameters, velocity, running, .. } = &mut self.state;
+        let State { parameters, velocity, running, zeroed, .. } = &mut self.state;
         let clip = self.settings.clip_norm;
-        let totals = self.task.clipped_sum(parameters, &examples, clip, &mut self.sum)?;
+        let turn = Turn { step, key: &self.local };
+        let totals = self.task.clipped_sum(turn, parameters, &examples, clip, &mut self.sum)?;
         self.run.privatize(&mut self.sum)?;
-        let rate = self.settings.learning_rate * *self.rates.get(step).unwrap_or(&0.0);
-        let (beta, size) = (self.settings.momentum, self.settings.batch_size as f64);
-        for ((theta, v), sum) in parameters.iter_mut().zip(velocity).zip(&self.sum) {
-            *v = (beta * f64::from(*v) + sum / size) as f32;
-            *theta = (f64::from(*theta) - rate * f64::from(*v)) as f32;
-        }
-        if !parameters.iter().all(|x| x.is_finite()) {
-            return Err(Error::Numerical(format!(
-                "the training diverged: parameters are not finite after step {} of {}; use a learning rate below {}",
-                step + 1,
-                self.rates.len(),
-                self.settings.learning_rate
-            )));
+        descend(&self.settings, &self.rates, step, &self.sum, parameters, velocity)?;
+        if self.task.client().is_some() {
+            zeroed.push(totals.zeroed);
         }
         running.examples += totals.examples;
         running.loss += totals.loss;
@@ -232,9 +247,41 @@ impl<'a> Trainer<'a> {
             step: self.state.step,
             train_loss: per_example(loss),
             clipped: per_example(clipped as f64),
+            zeroed: self.task.client().map(|_| of_epoch(&self.state.zeroed, self.steps_per_epoch)),
             test: self.task.score(&self.state.parameters)?,
         };
         self.state.epochs.push(epoch);
         Ok(Some(epoch))
     }
+}
+
+/// The sum over the last steps.
+fn of_epoch(counts: &[usize], steps: usize) -> usize {
+    counts[counts.len().saturating_sub(steps)..].iter().sum()
+}
+
+/// One step of the parameters from a sum that is private already: the same divisor for every batch, momentum, rate.
+pub(crate) fn descend(
+    settings: &Settings,
+    rates: &[f64],
+    step: usize,
+    sum: &[f64],
+    parameters: &mut [f32],
+    velocity: &mut [f32],
+) -> Result<()> {
+    let rate = settings.learning_rate * *rates.get(step).unwrap_or(&0.0);
+    let (beta, size) = (settings.momentum, settings.batch_size as f64);
+    for ((theta, v), sum) in parameters.iter_mut().zip(velocity).zip(sum) {
+        *v = (beta * f64::from(*v) + sum / size) as f32;
+        *theta = (f64::from(*theta) - rate * f64::from(*v)) as f32;
+    }
+    if !parameters.iter().all(|x| x.is_finite()) {
+        return Err(Error::Numerical(format!(
+            "the training diverged: parameters are not finite after step {} of {}; use a learning rate below {}",
+            step + 1,
+            rates.len(),
+            settings.learning_rate
+        )));
+    }
+    Ok(())
 }

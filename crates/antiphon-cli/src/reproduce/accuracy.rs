@@ -20,13 +20,14 @@ use antiphon::run::Budget;
 use antiphon::schema::Schema;
 use antiphon::statement::INVALID;
 use antiphon::workload::Workload;
+use antiphon_train::classification::{Classification, Model};
 use antiphon_train::data::{self, Name};
 use antiphon_train::design::{Design, STAMPS};
 use antiphon_train::job::Job;
 use antiphon_train::kind::Kind;
 use antiphon_train::settings::Settings;
 use antiphon_train::summary::Summary;
-use antiphon_train::task::{Model, Task};
+use antiphon_train::task::Task;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -109,7 +110,7 @@ impl Accuracy {
             Some(folder) => folder.clone(),
             None => data::default_folder()?,
         };
-        let task = Task::new(data::load(name, &folder)?, Model::usual(name))?;
+        let task = Classification::new(data::load(name, &folder)?, Model::usual(name))?;
         let stop = Stop::start()?;
         let mut kept = Kept::open(pictures.output.as_deref(), what, stop.clone())?;
         let mut held_out = None;
@@ -122,8 +123,8 @@ impl Accuracy {
                     let part = match &held_out {
                         Some(part) => part,
                         None => {
-                            let whole = Task::new(data::load(name, &folder)?, Model::usual(name))?;
-                            held_out.insert(whole.with_held_out(0, task.train.len() / 10)?)
+                            let whole = Classification::new(data::load(name, &folder)?, Model::usual(name))?;
+                            held_out.insert(whole.with_held_out(0, task.units() / 10)?)
                         }
                     };
                     let design = design(entry, part, &grid[0], &stop)?;
@@ -235,11 +236,11 @@ fn job(design: &Design, settings: Settings, epsilon: f64) -> Result<Job> {
     Ok(Job { design: design.clone(), settings, privacy })
 }
 
-fn design(entry: Entry, task: &Task, settings: &Settings, stop: &Stop) -> Result<Design> {
+fn design(entry: Entry, task: &dyn Task, settings: &Settings, stop: &Stop) -> Result<Design> {
     match entry {
         Entry::Kind(kind, stamps) => train::design(kind, stamps, task, settings, stop),
         Entry::OptimumFor(epochs) => busy("making the mechanism", || {
-            let schema = Schema::epochs(settings.epochs, settings.steps_per_epoch(task.train.len()))?;
+            let schema = Schema::epochs(settings.epochs, settings.steps_per_epoch(task.units()))?;
             let workload = Workload::prefix_sum(schema.steps());
             let stamped = factorization("optimal", settings.epochs / epochs, &schema, &workload)?;
             let noising = NoisingMatrix::new(noising_matrix(&stamped))?;

@@ -86,7 +86,14 @@ impl Kept {
     }
 
     /// A run: the one that is there, or a new one, which is there from then on.
-    pub fn run(&mut self, job: &Job, task: &Task, seed: u64, epsilon: f64, held_out: bool) -> Result<Record> {
+    pub fn run(
+        &mut self,
+        job: &Job,
+        task: &dyn Task,
+        seed: u64,
+        epsilon: f64,
+        held_out: bool,
+    ) -> Result<Record> {
         let id = Description::new(task, &job.design, &job.settings, &job.privacy)?.id();
         if let Some(record) = self.records.iter().find(|record| record.run == id && record.seed == seed) {
             return Ok(record.clone());

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 pub fn design(
     kind: Kind,
     stamps: Option<usize>,
-    task: &Task,
+    task: &dyn Task,
     settings: &Settings,
     stop: &Stop,
 ) -> Result<Design> {
@@ -85,10 +85,14 @@ impl Watch for Bar<'_> {
         self.bar.reset_eta();
         self.bar.set_message(self.message(epochs.last()));
         if self.table {
-            let heads = ["epoch", "step", "train loss", "clipped", "test accuracy"];
-            let [epoch, step, loss, clipped, accuracy] = heads;
+            let (step, zeroed) = match trainer.task().client() {
+                Some(_) => ("round", format!(" {:>7}", "zeroed")),
+                None => ("step", String::new()),
+            };
+            let [epoch, loss, clipped] = ["epoch", "train loss", "clipped"];
+            let [tested, accuracy] = ["test loss", "test accuracy"];
             self.bar.suspend(|| {
-                say!("  {epoch:>5} {step:>7} {loss:>11} {clipped:>8} {accuracy:>14}");
+                say!("  {epoch:>5} {step:>7} {loss:>11} {clipped:>8}{zeroed} {tested:>10} {accuracy:>14}");
                 epochs.iter().for_each(line);
             });
         }
@@ -121,12 +125,14 @@ impl Watch for Bar<'_> {
 }
 
 fn line(epoch: &Epoch) {
+    let zeroed = epoch.zeroed.map(|zeroed| format!(" {zeroed:>7}")).unwrap_or_default();
     say!(
-        "  {:>5} {:>7} {:>11.4} {:>7.1}% {:>13.2}%",
+        "  {:>5} {:>7} {:>11.4} {:>7.1}%{zeroed} {:>10.4} {:>13.2}%",
         epoch.epoch,
         epoch.step,
         epoch.train_loss,
         100.0 * epoch.clipped,
+        epoch.test.loss,
         100.0 * epoch.test.accuracy
     );
 }

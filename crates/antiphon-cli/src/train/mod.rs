@@ -1,6 +1,8 @@
 //! `antiphon train`.
 
 mod bar;
+mod federated;
+mod loaded;
 mod sampling;
 mod show;
 mod stop;
@@ -18,14 +20,14 @@ use antiphon::statement::large_delta;
 use antiphon::workload::Cooldown;
 use antiphon::{atomic, families, file};
 use antiphon_train::checkpoint::{Folder, Outline};
-use antiphon_train::data::{self, Name};
+use antiphon_train::classification::Model;
 use antiphon_train::design::{self, Design};
 use antiphon_train::job::{EpochLog, Finished, Job, Logs, Place};
 use antiphon_train::kind::Kind;
-use antiphon_train::order::Order;
-use antiphon_train::settings::{Settings, UsualPrivacy};
-use antiphon_train::task::{Model, Task};
+use antiphon_train::settings::Settings;
 use clap::{Args, ValueEnum};
+use federated::FederatedArgs;
+use loaded::{Loaded, Source};
 use sampling::SamplingArgs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -77,9 +79,10 @@ use std::process::ExitCode;
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Train {
-    /// digits (compiled in), fashion-mnist or cifar10 (`antiphon data fetch`)
-    #[arg(long, default_value_t = Name::Digits, value_name = "NAME", help_heading = "Task")]
-    dataset: Name,
+    /// digits (compiled in), fashion-mnist or cifar10 (`antiphon data fetch`); with --federated poets (compiled in), poetry,
+    /// chitchat (`antiphon data fetch`), or a file of lines {"user": …, "text": …} whose name ends in .jsonl
+    #[arg(long, value_name = "NAME", help_heading = "Task")]
+    dataset: Option<String>,
     /// Folder of the data sets' files (default: the one that `antiphon data list` shows)
     #[arg(long, value_name = "DIR", help_heading = "Task")]
     data: Option<PathBuf>,
@@ -137,6 +140,8 @@ pub struct Train {
     clip_norm: f64,
     #[command(flatten)]
     training: TrainingArgs,
+    #[command(flatten)]
+    federated: FederatedArgs,
     /// Train each mechanism this many times (default: 1; 20 for the comparison on digits that runs without arguments)
     #[arg(long, value_name = "R", help_heading = "Runs")]
     repeats: Option<usize>,
@@ -216,18 +221,16 @@ impl ModelName {
 }
 
 impl TrainingArgs {
-    /// The settings for a data set and a mechanism, in fixed order: the usual ones, where nothing is said.
-    fn settings(&self, name: Name, kind: Option<Kind>, clip_norm: f64, in_workload: bool) -> Settings {
-        let usual = Settings::usual(name, kind);
+    /// The settings in fixed order: the usual ones, where nothing is said.
+    fn settings(&self, usual: Settings, in_workload: bool) -> Settings {
         Settings {
             epochs: self.epochs.unwrap_or(usual.epochs),
             batch_size: self.batch_size.unwrap_or(usual.batch_size),
-            clip_norm,
             learning_rate: self.learning_rate.unwrap_or(usual.learning_rate),
             momentum: self.momentum.unwrap_or(usual.momentum),
             cooldown: (self.cooldown.fraction > 0.0).then_some(self.cooldown),
-            in_workload,
-            order: Order::Fixed,
+            in_workload: in_workload || usual.in_workload,
+            ..usual
         }
     }
 }
@@ -248,19 +251,21 @@ impl Train {
         let demonstration = names.len() > 1 && self.compare.is_empty();
         let repeats = self.repeats.unwrap_or(if demonstration { 20 } else { 1 });
         self.check(&names, repeats)?;
-        let task = self.task()?;
+        let loaded = self.load()?;
+        let task = &*loaded.task;
         if self.names_nothing() {
-            self.choose(&mut names, &task)?;
+            self.choose(&mut names, &loaded)?;
         }
-        if let Some(warning) = large_delta(self.delta(), task.train.len(), "training example") {
+        let trained_on = format!("training {}", task.unit().name());
+        if let Some(warning) = large_delta(self.delta(&loaded), task.units(), &trained_on) {
             eprintln!("antiphon: warning: {warning}");
         }
         if let Some(folder) = self.checkpoints.as_ref().filter(|_| self.resume) {
-            self.check_resumable(folder, &task, &names[0])?;
+            self.check_resumable(folder, &loaded, &names[0])?;
         }
         let mut jobs = Vec::new();
         for name in &names {
-            let job = self.job(&task, name, stop)?;
+            let job = self.job(&loaded, name, stop)?;
             if jobs.iter().any(|other: &Job| other.design.name() == job.design.name()) {
                 return Err(Error::argument("--compare", "mechanisms of different names", name).into());
             }
@@ -284,18 +289,18 @@ impl Train {
                     replace: self.force,
                 };
                 let mut bar = Bar::new(stop, place.as_ref(), table);
-                finished.push(job.run(&task, seed, place.as_ref(), logs, &mut bar)?);
+                finished.push(job.run(task, seed, place.as_ref(), logs, &mut bar)?);
             }
         }
         if let Some(path) = &self.output {
             finished[0].write_model(path, self.replace())?;
         }
         let pictures = match &self.picture {
-            Some(name) => show::picture(name, &task, &finished, self.replace())?,
+            Some(name) => show::picture(name, task, &finished, self.replace())?,
             None => Vec::new(),
         };
         finished.iter().try_for_each(Finished::close)?;
-        let all = show::All { task: &task, finished: &finished, seeded: self.seed.is_some(), pictures };
+        let all = show::All { task, finished: &finished, seeded: self.seed.is_some(), pictures };
         all.show(json)?;
         if let Some(path) = self.output.as_ref().filter(|_| !json) {
             say!("Parameters written to {}.", path.display());
@@ -317,19 +322,19 @@ impl Train {
         }
     }
 
-    fn budget(&self) -> Result<Budget> {
-        let delta = self.delta();
+    fn budget(&self, loaded: &Loaded) -> Result<Budget> {
+        let delta = self.delta(loaded);
         match self.noise_multiplier {
             Some(z) => Ok(Budget::Noise { noise_multiplier: NoiseMultiplier::new(z)?, delta }),
             None => {
-                let epsilon = self.epsilon.unwrap_or(UsualPrivacy::of(self.dataset).epsilon);
+                let epsilon = self.epsilon.unwrap_or(loaded.usual_privacy().epsilon);
                 Ok(Budget::Target { epsilon, delta })
             }
         }
     }
 
-    fn delta(&self) -> f64 {
-        self.delta.unwrap_or(UsualPrivacy::of(self.dataset).delta)
+    fn delta(&self, loaded: &Loaded) -> f64 {
+        self.delta.unwrap_or(loaded.usual_privacy().delta)
     }
 
     /// Whether files may be replaced. Those of a run that is resumed are its own: it was killed after it had written them.
@@ -338,15 +343,20 @@ impl Train {
     }
 
     fn mechanisms(&self) -> Vec<String> {
-        match (&self.mechanism, self.sampling.mechanism(), self.dataset) {
-            (Some(name), ..) => vec![name.clone()],
+        match (&self.mechanism, self.sampling.mechanism()) {
+            (Some(name), _) => vec![name.clone()],
             _ if !self.compare.is_empty() => self.compare.clone(),
-            (None, Some(name), _) => vec![name.into()],
-            (None, None, Name::Digits) if self.checkpoints.is_none() => {
+            (None, Some(name)) => vec![name.into()],
+            (None, None) if self.dataset.is_none() && !self.keeps_something() => {
                 vec!["optimal".into(), "identity".into()]
             }
-            (None, None, _) => vec!["optimal".into()],
+            (None, None) => vec!["optimal".into()],
         }
+    }
+
+    /// Whether what is asked for is kept of one run only.
+    fn keeps_something(&self) -> bool {
+        self.checkpoints.is_some()
     }
 
     /// Whether nobody said which noise, in fixed order.
@@ -355,9 +365,9 @@ impl Train {
     }
 
     /// The usual mechanism of so many steps, in place of the optimum: how many there are is known once the data are.
-    fn choose(&self, names: &mut [String], task: &Task) -> Result<()> {
-        let (_, settings) = self.settings(task, &names[0])?;
-        names[0] = Kind::usual(settings.steps(task.train.len())).name().into();
+    fn choose(&self, names: &mut [String], loaded: &Loaded) -> Result<()> {
+        let (_, settings) = self.settings(loaded, &names[0])?;
+        names[0] = Kind::usual(settings.steps(loaded.task.units())).name().into();
         Ok(())
     }
 
@@ -420,27 +430,34 @@ impl Train {
         Ok(())
     }
 
-    fn task(&self) -> Result<Task> {
-        let folder = match &self.data {
-            Some(folder) => folder.clone(),
-            None if self.dataset == Name::Digits => PathBuf::new(),
-            None => data::default_folder()?,
-        };
-        let dataset = data::load(self.dataset, &folder)?;
-        let model = self.model.map_or(Model::usual(self.dataset), ModelName::model);
-        let task = Task::new(dataset, model)?;
-        match self.held_out {
-            Some(count) => task.with_held_out(HELD_OUT_SEED, count),
-            None => Ok(task),
+    /// What is learnt: images, or the text of users.
+    fn load(&self) -> Result<Loaded> {
+        let source = Source::new(self.dataset.as_deref(), self.federated.asked())?;
+        let folder = source.folder(self.data.as_deref())?;
+        match source {
+            Source::Images(name) => {
+                let model = self.model.map_or(Model::usual(name), ModelName::model);
+                loaded::images(name, &folder, model, self.held_out)
+            }
+            Source::Text(name) => {
+                let model = self.model.map(|model| model.model().name());
+                only("--federated", &[("--model", model)])?;
+                only(
+                    "--federated",
+                    &[("--held-out", self.held_out), ("--batch-size", self.training.batch_size)],
+                )?;
+                self.federated.load(name, &folder, self.clip_norm)
+            }
         }
     }
 
     /// Refuses at once, before a mechanism is made, what is not the run in the folder or cannot be resumed.
-    fn check_resumable(&self, folder: &Path, task: &Task, name: &str) -> Result<()> {
-        let (kind, settings) = self.settings(task, name)?;
-        let examples = task.train.len();
+    fn check_resumable(&self, folder: &Path, loaded: &Loaded, name: &str) -> Result<()> {
+        let (kind, settings) = self.settings(loaded, name)?;
+        let task = &*loaded.task;
+        let examples = task.units();
         let (rate, steps, budget) =
-            (settings.sampling_rate(examples), settings.steps(examples), self.budget()?);
+            (settings.sampling_rate(examples), settings.steps(examples), self.budget(loaded)?);
         let figures = || design::figures(kind, rate, steps, budget);
         let privacy = crate::progress::busy("accounting", figures)?;
         let mechanism = match (kind, self.stamps) {
@@ -452,12 +469,13 @@ impl Train {
         Folder::check_resumable(folder, &outline)
     }
 
-    fn settings(&self, task: &Task, name: &str) -> Result<(Option<Kind>, Settings)> {
+    fn settings(&self, loaded: &Loaded, name: &str) -> Result<(Option<Kind>, Settings)> {
         let kind = kind(name)?;
-        let examples = task.train.len();
-        let fixed = self.training.settings(self.dataset, kind, self.clip_norm, self.in_workload);
+        let examples = loaded.task.units();
+        let usual = loaded.usual_settings(kind, self.clip_norm);
+        let fixed = self.federated.settings(self.training.settings(usual, self.in_workload));
         fixed.check(examples)?;
-        let order = self.sampling.order(fixed.epochs, fixed.steps_per_epoch(examples));
+        let order = self.sampling.order(&fixed, examples, self.federated.asked());
         let settings = Settings { order, ..fixed };
         settings.check(examples)?;
         if kind == Some(Kind::Family(families::OPTIMAL)) && !settings.schema(examples)?.is_listed() {
@@ -472,8 +490,9 @@ impl Train {
         Ok((kind, settings))
     }
 
-    fn job(&self, task: &Task, name: &str, stop: &Stop) -> Result<Job> {
-        let (kind, settings) = self.settings(task, name)?;
+    fn job(&self, loaded: &Loaded, name: &str, stop: &Stop) -> Result<Job> {
+        let (kind, settings) = self.settings(loaded, name)?;
+        let task = &*loaded.task;
         let design = match kind {
             Some(kind) => bar::design(kind, self.stamps, task, &settings, stop)?,
             None => {
@@ -482,7 +501,7 @@ impl Train {
                 crate::progress::busy("verifying", || Design::of(file_name(name), mechanism))?
             }
         };
-        let budget = self.budget()?;
+        let budget = self.budget(loaded)?;
         let privacy = crate::progress::busy("accounting", || design.privacy(budget))?;
         match stop.asked() {
             true => Err(Error::Interrupted),
@@ -503,6 +522,3 @@ fn kind(name: &str) -> Result<Option<Kind>> {
         parsed => parsed.map(Some),
     }
 }
-
-/// Which training examples are held out does not depend on the run.
-const HELD_OUT_SEED: u64 = 0;

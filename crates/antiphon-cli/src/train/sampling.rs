@@ -4,6 +4,7 @@ use crate::args::whole;
 use antiphon::error::{Error, Result};
 use antiphon_train::kind::Kind;
 use antiphon_train::order::Order;
+use antiphon_train::settings::Settings;
 use clap::{Args, ValueEnum};
 
 /// Which examples are in which step.
@@ -74,10 +75,18 @@ impl SamplingArgs {
     }
 
     /// The order of the examples; fixed for Poisson samples, which have none.
-    pub fn order(&self, epochs: usize, steps_per_epoch: usize) -> Order {
+    pub fn order(&self, settings: &Settings, units: usize, federated: bool) -> Order {
+        let (epochs, steps_per_epoch) = (settings.epochs, settings.steps_per_epoch(units));
         match self.sampling {
             None | Some(Sampling::Fixed | Sampling::Poisson) => Order::Fixed,
             Some(Sampling::Reshuffled) => Order::Reshuffled,
+            Some(Sampling::MinSeparation) if federated => Order::Rested {
+                min_separation: self.min_separation.unwrap_or((steps_per_epoch / 2).max(1)),
+                // As many turns as the rounds ask for.
+                max_participations: self
+                    .max_participations
+                    .unwrap_or((settings.steps(units) * settings.batch_size).div_ceil(units)),
+            },
             Some(Sampling::MinSeparation) => {
                 Order::separated(self.min_separation, self.max_participations, epochs, steps_per_epoch)
             }

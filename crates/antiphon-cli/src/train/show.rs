@@ -3,6 +3,7 @@
 use crate::chart::{self, Lines, Picture, Series};
 use crate::compare::{plural, table};
 use crate::output::{print_json, short_bound, wrapped};
+use antiphon::run::Unit;
 use antiphon::statement::INVALID;
 use antiphon_train::job::Finished;
 use antiphon_train::summary::Summary;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Everything that was done.
 pub struct All<'a> {
-    pub task: &'a Task,
+    pub task: &'a dyn Task,
     pub finished: &'a [Finished],
     pub seeded: bool,
     pub pictures: Vec<PathBuf>,
@@ -58,34 +59,50 @@ impl All<'_> {
                 serde_json::json!({ "mechanism": name, "runs": runs.len(), "accuracy": mean, "interval": interval })
             })
             .collect();
-        print_json(&serde_json::json!({
-            "dataset": self.task.name.as_str(),
-            "model": self.task.model.name(),
-            "parameters": self.task.network().parameters(),
-            "train_examples": self.task.train.len(),
-            "test_examples": self.task.test.len(),
+        let unit = self.task.unit();
+        let of = if unit == Unit::Example { "examples" } else { "users" };
+        let mut all = serde_json::json!({
+            "dataset": self.task.identity().name,
+            "unit": unit.name(),
+            "model": self.task.model(),
+            "parameters": self.task.parameters(),
             "runs": runs,
             "summary": summaries,
             "statement": self.statement().join(" "),
             "pictures": self.pictures,
-        }))
+        });
+        all[format!("train_{of}")] = self.task.units().into();
+        all[format!("test_{of}")] = self.task.tested().into();
+        if let Some(client) = self.task.client() {
+            all["client"] = serde_json::to_value(client)?;
+        }
+        print_json(&all)
     }
 
     fn print(&self) -> anyhow::Result<()> {
         let task = self.task;
-        let (train, test) = (task.train.len(), task.test.len());
+        let (train, test) = (task.units(), task.tested());
+        let unit = task.unit().name();
         say!(
-            "{}: {} model, {} parameters; {train} training example{}, {test} test example{}",
-            task.name,
-            task.model.name(),
-            task.network().parameters(),
+            "{}: {} model, {} parameters; {train} training {unit}{}, {test} test {unit}{}",
+            task.identity().name,
+            task.model(),
+            task.parameters(),
             plural(train),
             plural(test)
         );
         let groups = by_mechanism(self.finished);
         let repeats = self.finished.len() / groups.len();
-        let heads =
-            ["  mechanism", "test accuracy", "ε", "noise multiplier", "learning rate", "momentum", "seconds"];
+        let heads = [
+            "  mechanism",
+            "test accuracy",
+            "test loss",
+            "ε",
+            "noise multiplier",
+            "learning rate",
+            "momentum",
+            "seconds",
+        ];
         let mut rows = Vec::new();
         for (name, runs) in &groups {
             let first = runs[0];
@@ -93,6 +110,7 @@ impl All<'_> {
             rows.push([
                 format!("  {name}"),
                 Summary::of(&accuracies(runs)).in_hundredths("%"),
+                format!("{:.3}", runs.iter().map(|run| run.loss()).sum::<f64>() / runs.len() as f64),
                 format!("{}{valid}", short_bound(first.privacy.epsilon, true)),
                 short_bound(first.privacy.noise_multiplier, false),
                 first.settings.learning_rate.to_string(),
@@ -153,10 +171,11 @@ impl All<'_> {
 
 /// One run as JSON.
 pub fn run_json(run: &Finished) -> serde_json::Value {
-    serde_json::json!({
+    let mut value = serde_json::json!({
         "mechanism": run.mechanism,
         "sampling": run.sampling,
         "accuracy": run.accuracy(),
+        "loss": run.loss(),
         "epsilon": run.privacy.epsilon,
         "delta": run.privacy.delta,
         "valid": run.privacy.valid,
@@ -167,11 +186,21 @@ pub fn run_json(run: &Finished) -> serde_json::Value {
         "seed": run.seed,
         "settings": run.settings,
         "epochs": run.state.epochs,
-    })
+    });
+    if run.description.client.is_some() {
+        value["zeroed"] = run.state.zeroed.iter().sum::<usize>().into();
+        value["zeroed_by_round"] = run.state.zeroed.clone().into();
+    }
+    value
 }
 
 /// Accuracy by step, the mean of the runs of each mechanism.
-pub fn picture(name: &Path, task: &Task, finished: &[Finished], force: bool) -> anyhow::Result<Vec<PathBuf>> {
+pub fn picture(
+    name: &Path,
+    task: &dyn Task,
+    finished: &[Finished],
+    force: bool,
+) -> anyhow::Result<Vec<PathBuf>> {
     let series = by_mechanism(finished)
         .into_iter()
         .map(|(name, runs)| {
@@ -188,8 +217,8 @@ pub fn picture(name: &Path, task: &Task, finished: &[Finished], force: bool) -> 
     let epsilon = finished.iter().map(|run| run.privacy.epsilon).fold(0.0, f64::max);
     let (epsilon, delta) = (short_bound(epsilon, true), finished[0].privacy.delta);
     let lines = Lines {
-        title: format!("{}, ε = {epsilon}, δ = {delta:e}", task.name),
-        x_label: "step".into(),
+        title: format!("{}, ε = {epsilon}, δ = {delta:e}", task.identity().name),
+        x_label: if task.client().is_some() { "round" } else { "step" }.into(),
         y_label: "test accuracy, %".into(),
         series,
         ..Lines::default()

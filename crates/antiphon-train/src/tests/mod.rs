@@ -2,6 +2,7 @@
 
 mod differences;
 mod engine;
+mod federated;
 mod goldens;
 mod product;
 mod training;

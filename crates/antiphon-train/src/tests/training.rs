@@ -2,13 +2,14 @@
 
 use crate::batches::Batches;
 use crate::checkpoint::{Folder, Outline};
+use crate::classification::{Classification, Model};
 use crate::data::{Name, load};
 use crate::description::{Description, Figures};
 use crate::design::Design;
 use crate::order::Order;
 use crate::secrets::Secrets;
 use crate::settings::Settings;
-use crate::task::{Model, Task};
+use crate::task::{Task, Turn};
 use crate::trainer::{State, Trainer};
 use antiphon::accounting::NoiseMultiplier;
 use antiphon::linalg::Matrix;
@@ -18,7 +19,7 @@ use antiphon::workload::Cooldown;
 use sha2::{Digest, Sha256};
 
 struct Run {
-    task: Task,
+    task: Classification,
     design: Design,
     settings: Settings,
     privacy: Privacy,
@@ -48,7 +49,7 @@ impl Run {
             in_workload,
             order,
         };
-        let task = Task::new(load(Name::Digits, "none".as_ref()).unwrap(), Model::Linear).unwrap();
+        let task = Classification::new(load(Name::Digits, "none".as_ref()).unwrap(), Model::Linear).unwrap();
         let per_epoch = settings.steps_per_epoch(task.train.len());
         assert_eq!(per_epoch, 15); // the last batch has 40
         let schema = settings.schema(task.train.len()).unwrap();
@@ -139,11 +140,13 @@ fn a_step_is_what_the_formula_says() {
     let mut trainer = run.trainer(Secrets::from_seed(5, "a run"));
     let (mut theta, mut v) = (trainer.state().parameters.clone(), vec![0.0f32; 650]);
     let rates = run.settings.rates(45).unwrap();
-    let batches = Batches::new(Order::Fixed, 1440, 100, secrets.order);
+    let batches = Batches::new(&run.settings, 1440, secrets.order);
     for step in 0..45usize {
         let examples = batches.step(step);
         let mut sum = vec![0.0; 650];
-        run.task.clipped_sum(&theta, &examples, 1.0, &mut sum).unwrap();
+        run.task
+            .clipped_sum(Turn { step: 0, key: &secrets.start }, &theta, &examples, 1.0, &mut sum)
+            .unwrap();
         let mut z = vec![0.0f32; 650];
         secrets.noise.fill_f32(step as u64, 0, &mut z);
         let stddev = run.stddev();

@@ -32,6 +32,8 @@ pub enum Unit {
     Example,
     /// All records of one person.
     User,
+    /// What one person wrote in one conversation. A person may have taken part in several: this is less than user-level privacy.
+    ConversationSide,
 }
 
 impl Unit {
@@ -40,6 +42,7 @@ impl Unit {
         match self {
             Unit::Example => "example",
             Unit::User => "user",
+            Unit::ConversationSide => "conversation side",
         }
     }
 }

@@ -90,6 +90,11 @@ fn unit_of_privacy(unit: Unit) -> &'static str {
             "The unit of privacy is one user, with all records of that user: the whole contribution of one user to a \
              step must be clipped to the clip norm."
         }
+        Unit::ConversationSide => {
+            "The unit of privacy is one conversation side, what one person wrote in one conversation: its whole contribution \
+             to a step must be clipped to the clip norm. It is NOT the user: a person who took part in several \
+             conversations is protected less."
+        }
     }
 }
 
