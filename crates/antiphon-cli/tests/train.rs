@@ -5,9 +5,9 @@ mod common;
 use antiphon::mechanism::family::Run;
 use antiphon::schema::Schema;
 use antiphon::workload::Workload;
-use common::{antiphon, folder, json, message};
+use common::{antiphon, folder, json, message, parameters, started};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 const SHORT: &str = "train --epochs 3 --batch-size 100";
@@ -98,122 +98,6 @@ fn logs_pictures_and_parameters_are_written() {
     );
     assert!(message(here, &line, 2).contains("exists; use --force"));
     antiphon(here, &format!("{line} --force")).success();
-}
-
-/// Everything but the times.
-fn parameters(here: &Path, name: &str) -> Vec<u8> {
-    let bytes = std::fs::read(here.join(name).join("checkpoint.safetensors")).unwrap();
-    bytes[bytes.len() - 8 * 650..].to_vec()
-}
-
-/// Starts a command, and leaves it running.
-fn started(here: &Path, line: &str) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_antiphon"))
-        .env_remove("CARGO")
-        .current_dir(here)
-        .args(line.split_whitespace())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-/// Kills a run at seeded moments, each time with another number of threads, until it is through; says how often. The same command
-/// is given again every time, with --resume once there is a run, and never with --force.
-fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64) -> usize {
-    let (mut kills, mut state) = (0, seed);
-    loop {
-        let run = here.join(folder).join("run.json").exists();
-        // A run without a key is finished: it was killed after that, before it ended.
-        if run && !line.contains("--seed") && !here.join(folder).join("key.json").exists() {
-            return kills;
-        }
-        let resume = if run { " --resume" } else { "" };
-        let threads = 1 + kills % 3;
-        let line = format!(
-            "{line} --checkpoints {folder} --checkpoint-every 1 --log {folder}.jsonl --participation-log {folder}.who \
-             --threads {threads}{resume}"
-        );
-        let mut child = started(here, &line);
-        // While the mechanism is made, in the middle of steps and of writes; later each time, so that it ends.
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_millis(60 + (state >> 33) % (120 + 30 * kills as u64)));
-        let early = child.try_wait().unwrap();
-        child.kill().unwrap();
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(early.is_none_or(|status| status.success()), "{line}: {said}");
-        if output.status.success() {
-            return kills;
-        }
-        kills += 1;
-        assert!(kills < 500, "the run never ends");
-    }
-}
-
-/// The epochs in a log, whatever a kill cut off.
-fn logged(here: &Path, folder: &str) -> Vec<u64> {
-    let text = std::fs::read_to_string(here.join(format!("{folder}.jsonl"))).unwrap();
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    lines.map(|line| line["epoch"].as_u64().unwrap()).collect()
-}
-
-/// Who took part, as it is logged; the steps are all there, once and in order.
-fn participants(here: &Path, folder: &str, steps: usize) -> String {
-    let text = std::fs::read_to_string(here.join(format!("{folder}.who"))).unwrap();
-    let step =
-        |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["step"].as_u64().unwrap();
-    assert_eq!(text.lines().map(step).collect::<Vec<_>>(), (0..steps as u64).collect::<Vec<_>>(), "{folder}");
-    text
-}
-
-fn kills_lose_nothing(epochs: usize, least: usize) {
-    let folder = folder();
-    let here = folder.path();
-    let all: Vec<u64> = (1..=epochs as u64).collect();
-    let runs = [
-        ("optimal", "--mechanism optimal --seed 4"),
-        ("dp-sgd", "--mechanism dp-sgd --seed 4"),
-        ("comb-blt", "--mechanism comb-blt --seed 4"),
-        ("identity", "--mechanism identity"),
-        ("reshuffled", "--sampling reshuffled --seed 4"),
-        ("min-separation", "--sampling min-separation --seed 4"),
-    ];
-    for (i, (name, flags)) in runs.into_iter().enumerate() {
-        let line = format!("train --epochs {epochs} --batch-size 100 {flags}");
-        let whole = format!("{name}-whole");
-        antiphon(here, &format!("{line} --checkpoints {whole} --participation-log {whole}.who")).success();
-        let mut kills = 0;
-        for turn in 0.. {
-            let killed = format!("{name}-killed-{turn}");
-            kills += kill_until_done(here, &line, &killed, 7 + i as u64 + 10 * turn);
-            let who = participants(here, &killed, 15 * epochs);
-            if flags.contains("--seed") {
-                assert!(parameters(here, &killed) == parameters(here, &whole), "{name}, {kills} kills");
-                assert_eq!(who, participants(here, &whole, 15 * epochs), "{name}, {kills} kills");
-            }
-            assert_eq!(logged(here, &killed), all, "{name}, {kills} kills");
-            let secrets =
-                std::fs::read_dir(here.join(&killed)).unwrap().map(|entry| entry.unwrap().file_name());
-            let mut secrets = secrets.filter(|name| name.to_string_lossy().contains("buffers"));
-            assert_eq!(secrets.next(), None, "{name}: buffers are removed at the end");
-            if kills >= least {
-                break;
-            }
-        }
-        println!("{name}: {kills} kills");
-    }
-}
-
-#[test]
-fn a_kill_loses_nothing() {
-    kills_lose_nothing(6, 2);
-}
-
-#[test]
-#[ignore = "at least forty kills over hundreds of checkpoints, for a release build"]
-fn many_kills_lose_nothing() {
-    kills_lose_nothing(40, 20);
 }
 
 #[test]

@@ -71,7 +71,7 @@ mod tests {
             let rule = Rule { users, size, min_separation, max_participations };
             let drawn = draw(rule, steps, seed as u64);
             let admits = |b, k| {
-                let schema = Schema::min_separation(steps, b, k).unwrap();
+                let schema = Schema::min_separation(steps, b, steps.div_ceil(b).min(k)).unwrap();
                 let mut guard = Guard::new(&schema, Unit::User, Some(users));
                 drawn.iter().enumerate().all(|(step, now)| match guard.check(step, now) {
                     Ok(changes) => {

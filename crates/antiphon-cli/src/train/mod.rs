@@ -41,17 +41,23 @@ use std::process::ExitCode;
 /// Momentum and cooldown are applied after the noise. With --in-workload the mechanism is made for
 /// them.
 ///
-/// Which examples are in which step (--sampling):
+/// With --federated users are protected instead of examples: in every round (a step) some users
+/// train the model on their own text and send one update, which is clipped as a whole. Without more
+/// arguments: short poems of thousands of poets, compiled in, optimal against independent noise.
+///
+/// Which examples, or users, are in which step (--sampling):
 ///   fixed                 shuffled once; every epoch has the same batches in the same order. Here
 ///                         correlated noise gains most, and the optimum is known
 ///   reshuffled            a new order in every epoch (shuffle=True), each example once in each
 ///   min-separation        a new order in every epoch, but two participations of an example are at
-///                         least --min-separation steps apart
+///                         least --min-separation steps apart. Users are drawn in every round from
+///                         those who have rested so long, at most --max-participations times each
 ///   poisson               each example in each step with the same probability: only for dp-sgd
 ///
 /// Mechanisms (--mechanism, or several with --compare):
 ///   {candidates}
-///   dp-sgd                Independent noise, Poisson samples, amplification by sampling
+///   dp-sgd                Independent noise, Poisson samples, amplification by sampling (with
+///                         --federated: DP-FedAvg)
 ///   dp-sgd-shuffled       As dp-sgd, but with shuffled batches: NOT a valid guarantee
 ///   FILE                  A mechanism file for as many steps, not an implicit one, whose schema
 ///                         allows what --sampling does. It is verified first. For a file named like
@@ -71,6 +77,8 @@ use std::process::ExitCode;
 ///   antiphon train --mechanism optimal --epsilon 2 --picture accuracy
 ///   antiphon train --sampling reshuffled --epsilon 2
 ///   antiphon train --dataset fashion-mnist --compare optimal,tree-online,identity --repeats 5
+///   antiphon train --federated
+///   antiphon train --federated --dataset chat.jsonl --epsilon 2 --participation-log who.jsonl
 ///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl
 ///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl --resume
 ///
@@ -114,7 +122,7 @@ pub struct Train {
     in_workload: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// The ε of (ε, δ)-differential privacy (default: 1 for digits, 4 for fashion-mnist, 8 for cifar10)
+    /// The ε of (ε, δ)-differential privacy (default: 1 for digits, 4 for fashion-mnist, 8 for cifar10 and --federated)
     #[arg(long, value_name = "E", allow_negative_numbers = true, help_heading = "Privacy")]
     epsilon: Option<f64>,
     /// The noise multiplier, instead of --epsilon
@@ -126,10 +134,11 @@ pub struct Train {
         help_heading = "Privacy"
     )]
     noise_multiplier: Option<f64>,
-    /// The δ, which should be well below 1/N for N training examples (default: 1e-4 for digits, else the paper's 1e-5)
+    /// The δ, which should be well below 1/N for N training examples or users (default: 1e-4 for digits, else the paper's 1e-5, or
+    /// less for more than 50,000 users)
     #[arg(long, value_name = "D", allow_negative_numbers = true, help_heading = "Privacy")]
     delta: Option<f64>,
-    /// The norm to which each example's gradient is clipped
+    /// The norm to which each example's gradient, or each user's update, is clipped
     #[arg(
         long,
         value_name = "NORM",
@@ -182,17 +191,17 @@ pub struct Train {
 #[derive(Args, Clone, Copy)]
 #[command(next_help_heading = "Training")]
 pub struct TrainingArgs {
-    /// Passes over the data (default: 20; 10 for fashion-mnist)
+    /// Passes over the data (default: 20; 10 for fashion-mnist, 6 for --federated)
     #[arg(long, value_name = "K")]
     epochs: Option<usize>,
     /// Examples in a batch, for dp-sgd on average (default: 60 for digits, else 500)
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
     /// Learning rate; gradients are summed and divided by the batch size. Default: digits 0.03, with identity 0.1;
-    /// fashion-mnist 0.2, with identity and dp-sgd 0.1; cifar10 0.1, with identity 0.2
+    /// fashion-mnist 0.2, with identity and dp-sgd 0.1; cifar10 0.1, with identity 0.2. With --federated it is the server's: 0.5
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     learning_rate: Option<f64>,
-    /// Momentum in [0, 1). Default: 0.9, with identity on digits and cifar10 0
+    /// Momentum in [0, 1). Default: 0.9, with identity on digits and cifar10 0; 0.95 for --federated
     #[arg(long, value_name = "BETA", allow_negative_numbers = true)]
     momentum: Option<f64>,
     /// Over the last FRACTION of the steps the learning rate falls linearly to END times its value; 0:1 turns this off
@@ -249,7 +258,8 @@ impl Train {
         let mut names = self.mechanisms();
         // Several mechanisms that nobody named are those of the demonstration.
         let demonstration = names.len() > 1 && self.compare.is_empty();
-        let repeats = self.repeats.unwrap_or(if demonstration { 20 } else { 1 });
+        let digits = demonstration && !self.federated.asked();
+        let repeats = self.repeats.unwrap_or(if digits { 20 } else { 1 });
         self.check(&names, repeats)?;
         let loaded = self.load()?;
         let task = &*loaded.task;
@@ -347,16 +357,16 @@ impl Train {
             (Some(name), _) => vec![name.clone()],
             _ if !self.compare.is_empty() => self.compare.clone(),
             (None, Some(name)) => vec![name.into()],
-            (None, None) if self.dataset.is_none() && !self.keeps_something() => {
+            (None, None) if self.is_small() && self.checkpoints.is_none() => {
                 vec!["optimal".into(), "identity".into()]
             }
             (None, None) => vec!["optimal".into()],
         }
     }
 
-    /// Whether what is asked for is kept of one run only.
-    fn keeps_something(&self) -> bool {
-        self.checkpoints.is_some()
+    /// Whether the data are those that are compiled in, on which two runs take no time.
+    fn is_small(&self) -> bool {
+        self.dataset.as_deref().is_none_or(|name| ["digits", "poets"].contains(&name))
     }
 
     /// Whether nobody said which noise, in fixed order.

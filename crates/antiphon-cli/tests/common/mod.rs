@@ -4,6 +4,7 @@
 use assert_cmd::Command;
 use serde_json::Value;
 use std::path::Path;
+use std::process::{Child, Stdio};
 
 /// Runs the binary in a folder.
 pub fn antiphon(folder: &Path, line: &str) -> assert_cmd::assert::Assert {
@@ -30,4 +31,23 @@ pub fn message(folder: &Path, line: &str, status: i32) -> String {
 /// An empty folder.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
+}
+
+/// Starts a command, and leaves it running.
+pub fn started(here: &Path, line: &str) -> Child {
+    std::process::Command::new(env!("CARGO_BIN_EXE_antiphon"))
+        .env_remove("CARGO")
+        .current_dir(here)
+        .args(line.split_whitespace())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The parameters and velocity in a checkpoint: everything but the times.
+pub fn parameters(here: &Path, name: &str) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(here.join(name).join("checkpoint.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    ["parameters", "velocity"].map(|name| tensors.tensor(name).unwrap().data().to_vec()).to_vec()
 }

@@ -12,4 +12,6 @@ pub mod positions;
 mod task;
 pub mod window;
 
+#[cfg(test)]
+pub(crate) use task::Answer;
 pub use task::Federated;

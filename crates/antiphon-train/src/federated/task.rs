@@ -36,7 +36,7 @@ pub struct Federated {
 }
 
 /// What a client's turn came to.
-enum Answer {
+pub(crate) enum Answer {
     Silent,
     Trained(Totals),
     /// Somebody else's update in its place.
@@ -45,7 +45,7 @@ enum Answer {
 }
 
 /// What a thread has.
-struct Worker {
+pub(crate) struct Worker {
     local: Local,
     positions: Positions,
     sum: Vec<f64>,
@@ -95,7 +95,7 @@ impl Federated {
     }
 
     /// The sum over what clients answer.
-    fn collect(
+    pub(crate) fn collect(
         &self,
         parameters: usize,
         users: &[usize],
@@ -229,8 +229,15 @@ impl Task for Federated {
             Source::Public(list) => format!(" The vocabulary is a public list: {list}."),
             Source::Data => String::new(),
         };
+        let whose = match self.unit {
+            TextUnit::User => "A user is all text of one name in the data.",
+            TextUnit::ConversationSide => {
+                "A conversation side is what one person wrote in one conversation: this is NOT user-level privacy, a person \
+                 with several conversations is protected less."
+            }
+        };
         format!(
-            "The update of every {unit} was clipped to norm {clip_norm} as a whole; an update that was not finite or had an \
+            "{whose} The update of every {unit} was clipped to norm {clip_norm} as a whole; an update that was not finite or had an \
              entry beyond ±{threshold} counted as zero.{vocabulary}"
         )
     }

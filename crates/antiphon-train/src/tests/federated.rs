@@ -1,9 +1,10 @@
 //! Users: whole runs, what a client can do to a sum, and what it cannot.
 
+use crate::batches::Batches;
 use crate::data::text::{TextName, TextOptions, load_text};
 use crate::description::Description;
 use crate::design::Design;
-use crate::federated::{Federated, client};
+use crate::federated::{Answer, Federated, client};
 use crate::job;
 use crate::kind::Kind;
 use crate::order::Order;
@@ -26,7 +27,10 @@ fn text() -> tempfile::NamedTempFile {
                 (7, _) => String::new(),
                 (8, 1..) => continue,
                 (9, 0) => "cat ".repeat(1_000_000),
-                _ => (0..3 + (user + line) % 9).map(|i| words[(i * (1 + user % 2) + line) % 11]).collect::<Vec<_>>().join(" "),
+                _ => (0..3 + (user + line) % 9)
+                    .map(|i| words[(i * (1 + user % 2) + line) % 11])
+                    .collect::<Vec<_>>()
+                    .join(" "),
             };
             writeln!(file, "{}", serde_json::json!({ "user": format!("u{user:02}"), "text": text })).unwrap();
         }
@@ -55,8 +59,7 @@ struct Run {
 impl Run {
     fn new(mechanism: &str, order: Order, change: impl Fn(&mut client::Settings)) -> Run {
         let task = task(change);
-        let settings =
-            Settings { epochs: 3, batch_size: 6, order, ..Settings::federated(task.units(), 1.0) };
+        let settings = Settings { epochs: 3, batch_size: 6, order, ..Settings::federated(task.units(), 1.0) };
         let kind: Kind = mechanism.parse().unwrap();
         let design = job::design(kind, None, &task, &settings, &|_| true).unwrap();
         let privacy = design.privacy(Budget::Target { epsilon: 8.0, delta: 1e-3 }).unwrap();
@@ -64,8 +67,7 @@ impl Run {
     }
 
     fn trainer(&self, seed: u64) -> Trainer<'_> {
-        let description =
-            Description::new(&self.task, &self.design, &self.settings, &self.privacy).unwrap();
+        let description = Description::new(&self.task, &self.design, &self.settings, &self.privacy).unwrap();
         let secrets = Secrets::from_seed(seed, &description.id());
         Trainer::new(&self.task, &self.design, &self.settings, &self.privacy, secrets, 1 << 20).unwrap()
     }
@@ -83,7 +85,8 @@ const RESTED: Order = Order::Rested { min_separation: 4, max_participations: 4 }
 
 #[test]
 fn a_seed_fixes_a_run_for_any_number_of_threads_and_through_a_stop() {
-    for (mechanism, order) in [("optimal", Order::Fixed), ("dp-sgd", Order::Fixed), ("single-epoch", RESTED)] {
+    for (mechanism, order) in [("optimal", Order::Fixed), ("dp-sgd", Order::Fixed), ("single-epoch", RESTED)]
+    {
         let run = Run::new(mechanism, order, |client| client.silent = 0.2);
         let on = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -95,7 +98,7 @@ fn a_seed_fixes_a_run_for_any_number_of_threads_and_through_a_stop() {
         assert_eq!(one.epochs.len(), 3);
         assert_eq!(one.zeroed.len(), one.step);
         let mut trainer = run.trainer(1);
-        (0..5).for_each(|_| drop(trainer.step().unwrap()));
+        (0..5).for_each(|_| assert!(trainer.step().is_ok()));
         let saved = trainer.saved();
         let mut again = run.trainer(1);
         again.resume(saved).unwrap();
@@ -157,6 +160,33 @@ fn a_huge_update_is_zeroed_or_clipped() {
     }
 }
 
+/// One client that sends a million times the clipping norm, beside honest ones, in every round: the sum moves by nothing, or by its clipped
+/// contribution where the threshold lets it pass.
+#[test]
+fn an_injected_update_moves_the_sum_by_nothing_or_by_its_clipped_contribution() {
+    for (zero_above, zeroed) in [(100.0, 1), (1e9, 0)] {
+        let task = task(|client| client.zero_above = zero_above);
+        let (d, users) = (task.parameters(), [0, 1, 2, 3, 4]);
+        let updates: Vec<Vec<f32>> = (0..5).map(|user| vec![1e-3 * (user + 1) as f32; d]).collect();
+        let sum_of = |users: &[usize], forged: bool| {
+            let mut sum = vec![0.0; d];
+            let totals = task.collect(d, users, 1.0, &mut sum, |_, user| match user {
+                2 if forged => Answer::Sent(vec![-1e6 / (d as f32).sqrt(); d]),
+                user => Answer::Sent(updates[user].clone()),
+            });
+            (sum, totals.unwrap().zeroed)
+        };
+        for _round in 0..3 {
+            let ((all, counted), (honest, _)) = (sum_of(&users, true), sum_of(&[0, 1, 3, 4], true));
+            let (forged, _) = sum_of(&[2], true);
+            assert_eq!(counted, zeroed);
+            assert!(all.iter().zip(&honest).zip(&forged).all(|((all, h), f)| *all == h + f));
+            let norm = forged.iter().map(|x| x * x).sum::<f64>().sqrt();
+            assert!(if zeroed == 1 { norm == 0.0 } else { norm <= 1.0 && norm > 0.999 }, "{norm}");
+        }
+    }
+}
+
 /// Clients whose rate makes their updates explode: all of them are zeroed, round after round, and only noise moves the model.
 #[test]
 fn exploding_clients_are_counted_and_do_nothing() {
@@ -180,13 +210,9 @@ fn silence_is_a_turn() {
     let run = Run::new("identity", Order::Fixed, |client| client.silent = 0.999_999);
     let mut trainer = run.trainer(1);
     trainer.step().unwrap();
-    let first = run.trainer(1);
-    drop(first);
-    let user = (0..run.task.units())
-        .find(|user| trainer.run_mut().admit(1, &[*user]).is_err())
-        .expect("those of the first round");
+    let user = Batches::new(&run.settings, run.task.units(), Secrets::from_seed(1, "").order).step(0)[0];
     let text = trainer.run_mut().admit(1, &[user]).unwrap_err().to_string();
-    assert!(text.contains("user"), "{text}");
+    assert!(text.contains(&format!("user {user}")), "{text}");
 }
 
 #[test]
@@ -194,8 +220,14 @@ fn statements_speak_of_users_and_of_what_is_not_covered() {
     let run = Run::new("optimal", Order::Fixed, |_| {});
     assert_eq!(run.task.unit(), Unit::User);
     let text = run.trainer(1).run().statement().to_string();
-    assert!(text.contains("The unit of privacy is one user, with all records of that user"), "{text}");
-    assert!(run.task.clipped(1.0).contains("clipped to norm 1 as a whole; an update that was not finite or had an entry beyond ±100 counted as zero"));
+    assert!(text.contains("Neighbouring data sets differ in one user, whose contributions"), "{text}");
+    let clipped = run.task.clipped(1.0);
+    for words in [
+        "A user is all text of one name in the data.",
+        "was clipped to norm 1 as a whole; an update that was not finite or had an entry beyond ±100 counted as zero",
+    ] {
+        assert!(clipped.contains(words), "{clipped}");
+    }
     assert!(run.task.shown().contains("the vocabulary (its words were counted in the training text)"));
 }
 
@@ -214,7 +246,9 @@ fn rounds_use_other_lines() {
     assert!((1..6).any(|step| at(step) != at(0)));
     let refused = |users: &[usize]| {
         let mut sum = vec![0.0; task.parameters()];
-        task.clipped_sum(Turn { step: 0, key: &key }, &parameters, users, 1.0, &mut sum).unwrap_err().to_string()
+        task.clipped_sum(Turn { step: 0, key: &key }, &parameters, users, 1.0, &mut sum)
+            .unwrap_err()
+            .to_string()
     };
     assert!(refused(&[1000]).contains("user must be below"));
 }
