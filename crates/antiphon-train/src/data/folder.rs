@@ -3,6 +3,7 @@
 use super::{Name, checked, cifar10, fashion_mnist};
 use antiphon::error::{Error, Hint, Result};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// The user's folder for data: `$ANTIPHON_DATA`, or `antiphon` in `$XDG_DATA_HOME`, or in `~/.local/share`.
@@ -52,7 +53,7 @@ pub fn files(name: Name) -> Vec<&'static str> {
 }
 
 /// An error about a file, with the command that gets the right one.
-pub(super) fn with_command(error: Error, name: Name, data: &Path) -> Error {
+pub(super) fn with_command(error: Error, name: impl Display, data: &Path) -> Error {
     match error {
         Error::File { path, reason } => {
             let reason = format!("{reason}; `{}` gets the right file", fetch_command(name, data));
@@ -63,7 +64,7 @@ pub(super) fn with_command(error: Error, name: Name, data: &Path) -> Error {
 }
 
 /// The command that gets the files of a data set.
-pub fn fetch_command(name: Name, data: &Path) -> String {
+pub fn fetch_command(name: impl Display, data: &Path) -> String {
     let command = format!("antiphon data fetch {name}");
     if default_folder().is_ok_and(|folder| folder == data) {
         return command;

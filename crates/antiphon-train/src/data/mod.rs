@@ -1,4 +1,4 @@
-//! Images with labels: where they come from, and what a training run gets.
+//! Images with labels, and text of users ([`text`]): where they come from, and what a training run gets.
 //!
 //! | name | images (training, test) | shape | where from |
 //! |---|---|---|---|
@@ -37,15 +37,16 @@ mod records;
 #[cfg(test)]
 mod tests;
 
-pub use fetch::fetch;
+pub use fetch::{fetch, fetch_text};
 pub use folder::default_folder;
 pub use images::Images;
-pub use inspect::{Inspected, State, inspect};
+pub use inspect::{Inspected, State, inspect, inspect_text};
 
 use antiphon::error::{Error, Result};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+use text::TextName;
 
 /// The data sets that are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,6 +86,54 @@ impl FromStr for Name {
         Name::ALL.into_iter().find(|name| name.as_str() == text).ok_or_else(|| {
             Error::argument("dataset", format!("one of {}", Name::ALL.map(Name::as_str).join(", ")), text)
         })
+    }
+}
+
+/// The name of a data set: images or text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum DataName {
+    /// Images.
+    Images(Name),
+    /// Text of users.
+    Text(TextName),
+}
+
+impl DataName {
+    /// All that are known: without files of the user.
+    pub fn known() -> Vec<DataName> {
+        Name::ALL.into_iter().map(DataName::from).chain(TextName::KNOWN.map(DataName::from)).collect()
+    }
+}
+
+impl From<Name> for DataName {
+    fn from(name: Name) -> Self {
+        DataName::Images(name)
+    }
+}
+
+impl From<TextName> for DataName {
+    fn from(name: TextName) -> Self {
+        DataName::Text(name)
+    }
+}
+
+impl fmt::Display for DataName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DataName::Images(name) => name.fmt(f),
+            DataName::Text(name) => name.fmt(f),
+        }
+    }
+}
+
+impl FromStr for DataName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let known = DataName::known();
+        let names = || known.iter().map(DataName::to_string).collect::<Vec<_>>().join(", ");
+        let found = known.iter().find(|name| name.to_string() == text).cloned();
+        found.ok_or_else(|| Error::argument("dataset", format!("one of {}", names()), text))
     }
 }
 

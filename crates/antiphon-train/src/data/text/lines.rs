@@ -1,14 +1,16 @@
 //! Files of lines `{"user": …, "text": …}`, perhaps with a `"conversation": …`.
 
 use crate::data::checked::Checked;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// A line of a file.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Serialize)]
 pub struct Record {
     /// The user, as text: the number 7 and the text "7" are one user.
     pub user: String,
     /// The conversation, where lines have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
     /// What the user wrote; it may have several lines.
     pub text: String,

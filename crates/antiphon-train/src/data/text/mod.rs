@@ -37,9 +37,13 @@ pub mod split;
 pub mod tokens;
 pub mod vocabulary;
 
+pub(super) mod canonical;
 mod lines;
 mod name;
+mod poets;
 mod units;
+
+pub(super) use lines::Record;
 
 pub use corpus::Corpus;
 pub use name::{TextName, TextUnit};
@@ -51,6 +55,8 @@ use antiphon::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use units::Unit;
+
+pub use units::{TextSize, size};
 
 /// The token before a line. It is not stored.
 pub const BEGIN: u32 = 0;

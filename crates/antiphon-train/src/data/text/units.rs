@@ -1,7 +1,7 @@
 //! The units of a text, each with everything that it wrote.
 
 use super::lines::{Record, parse};
-use super::{TextName, TextUnit};
+use super::{TextName, TextUnit, Tokens, canonical, poets};
 use crate::data::checked::Checked;
 use antiphon::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -18,16 +18,50 @@ pub struct Unit {
 }
 
 /// The units of a text in the order of their names, and what to call the place that they come from.
-pub fn read(name: &TextName, _data: &Path, unit: TextUnit) -> Result<(PathBuf, Vec<Unit>)> {
-    let (path, records) = match name {
+pub fn read(name: &TextName, data: &Path, unit: TextUnit) -> Result<(PathBuf, Vec<Unit>)> {
+    let (path, records) = records(name, data)?;
+    match group(records, unit) {
+        Ok(units) => Ok((path, units)),
+        Err(reason) => Err(Error::File { path, reason }),
+    }
+}
+
+fn records(name: &TextName, data: &Path) -> Result<(PathBuf, Vec<Record>)> {
+    if let Some(expected) = canonical::file(name) {
+        return canonical::read(name, expected, data);
+    }
+    match name {
         TextName::File(path) => {
             let bytes = fs::read(path).map_err(|source| Error::Io { path: path.clone(), source })?;
-            (path.clone(), parse(&bytes))
+            let refuse = |reason| Error::File { path: path.clone(), reason };
+            Ok((path.clone(), parse(&bytes).map_err(refuse)?))
         }
-        name => return Err(Error::Unsupported(format!("{name} is not there yet"))),
-    };
-    let units = records.and_then(|records| group(records, unit));
-    units.map(|units| (path.clone(), units)).map_err(|reason| Error::File { path, reason })
+        name => Ok((name.to_string().into(), poets::records()?)),
+    }
+}
+
+/// How much text there is, in all parts together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextSize {
+    /// Units.
+    pub users: usize,
+    /// Lines with at least one token.
+    pub lines: usize,
+    /// Tokens as is usual for the text, before lines are cut.
+    pub tokens: usize,
+}
+
+/// Reads a text and counts.
+pub fn size(name: &TextName, data: &Path, unit: TextUnit) -> Result<TextSize> {
+    let (_, units) = read(name, data, unit)?;
+    let tokens = Tokens::usual(name);
+    let mut size = TextSize { users: units.len(), lines: 0, tokens: 0 };
+    for line in units.iter().flat_map(|unit| &unit.texts).flat_map(|text| text.lines()) {
+        let count = tokens.split(&tokens.prepare(line)).count();
+        size.lines += usize::from(count > 0);
+        size.tokens += count;
+    }
+    Ok(size)
 }
 
 /// Puts the lines of each unit together.

@@ -123,9 +123,20 @@ pub(super) fn choose(
     }
 }
 
-/// The list that is compiled in for a text, and what it is called.
-fn shipped(_name: &TextName, _tokens: Tokens) -> Option<(&'static str, &'static str)> {
-    None
+/// Characters of books of the Ming and the Qing; `lists/README.md` says which, and under which licence.
+pub(super) const CHARACTERS: &str = include_str!("lists/characters.txt");
+/// Words of film subtitles; `lists/README.md` says from where, and under which licence.
+pub(super) const WORDS: &str = include_str!("lists/words.txt");
+
+/// What the list for a text is called, and the list, if one is compiled in. None for files of the user: their language is not known.
+fn shipped(name: &TextName, tokens: Tokens) -> Option<(&'static str, &'static str)> {
+    match (name, tokens) {
+        (TextName::Poets | TextName::Poetry, _) => {
+            Some(("frequent Chinese characters of books of the Ming and the Qing", CHARACTERS))
+        }
+        (TextName::Chitchat, Tokens::Words) => Some(("frequent English words of film subtitles", WORDS)),
+        (TextName::Chitchat, Tokens::Characters) | (TextName::File(_), _) => None,
+    }
 }
 
 /// The tokens of units, the most frequent first, and among equals in the order of the characters.
