@@ -48,10 +48,17 @@ fn say_json(kind: &str, message: &str) {
 
 /// An error in the words of the command line: a library argument that is a flag is named as the flag.
 fn explain(error: &anyhow::Error) -> String {
-    const FLAGS: [&str; 28] = [
+    const FLAGS: &[&str] = &[
         "batch_size",
         "buffers",
+        "client_batch_size",
+        "client_epochs",
+        "client_rate",
+        "client_steps",
+        "client_tokens",
+        "clients_per_round",
         "clip_norm",
+        "context",
         "delta",
         "epochs",
         "epsilon",
@@ -60,6 +67,7 @@ fn explain(error: &anyhow::Error) -> String {
         "interval",
         "learning_rate",
         "learning_rates",
+        "line_length",
         "max_iterations",
         "max_participations",
         "mechanism",
@@ -71,12 +79,16 @@ fn explain(error: &anyhow::Error) -> String {
         "over_optimum",
         "params",
         "sampling_rate",
+        "silent",
         "stamps",
         "stddev",
         "steps",
         "steps_per_epoch",
+        "tokens",
+        "vocabulary_size",
         "width",
         "without",
+        "zero_above",
     ];
     let Some(error) = error.downcast_ref::<Error>() else {
         return error.to_string();

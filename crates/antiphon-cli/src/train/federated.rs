@@ -63,7 +63,8 @@ pub struct FederatedArgs {
     /// What the text is split into (default: characters for poets and poetry, else words)
     #[arg(long, value_enum, requires = "federated")]
     tokens: Option<TokensName>,
-    /// What is protected as a whole; conversation-side is for chitchat only, and is less than user-level privacy
+    /// What is protected as a whole; conversation-side (chitchat, or files whose lines have a "conversation") is less than
+    /// user-level privacy
     #[arg(long, value_enum, requires = "federated", default_value_t = UnitName::User)]
     unit: UnitName,
     /// The words of the model: `data` counts them in the training text, which ε does not cover; or a file with one word per line,
@@ -102,13 +103,13 @@ impl FederatedArgs {
         self.federated
     }
 
-    /// Settings with what these flags say.
-    pub fn settings(&self, settings: Settings) -> Settings {
-        Settings {
-            batch_size: self.clients_per_round.unwrap_or(settings.batch_size),
-            in_workload: settings.in_workload && !self.post_processing,
-            ..settings
+    /// Settings with what these flags say, for so many users.
+    pub fn settings(&self, settings: Settings, users: usize) -> Result<Settings> {
+        let batch_size = self.clients_per_round.unwrap_or(settings.batch_size);
+        if self.federated && !(1..=users).contains(&batch_size) {
+            return Err(Error::argument("clients_per_round", format!("in 1..={users}"), batch_size));
         }
+        Ok(Settings { batch_size, in_workload: settings.in_workload && !self.post_processing, ..settings })
     }
 
     /// Reads the text and makes the task.
@@ -124,22 +125,18 @@ impl FederatedArgs {
         };
         client.check()?;
         let data =
-            crate::progress::busy("reading the text", || load_text(&name, folder, &self.options(&name)?))?;
+            crate::progress::busy("reading the text", || load_text(&name, folder, &self.options(&name)))?;
         let task = Federated::new(data, self.width, self.context, client, self.validation)?;
         Ok(Loaded { source: Source::Text(name), task: Box::new(task) })
     }
 
-    fn options(&self, name: &TextName) -> Result<TextOptions> {
-        if self.unit == UnitName::ConversationSide && *name != TextName::Chitchat {
-            let allowed = "user, or conversation-side for chitchat";
-            return Err(Error::argument("--unit", allowed, "conversation-side"));
-        }
+    fn options(&self, name: &TextName) -> TextOptions {
         let tokens = self.tokens.map(|tokens| match tokens {
             TokensName::Words => Tokens::Words,
             TokensName::Characters => Tokens::Characters,
         });
         let usual = TextOptions::usual(name, tokens);
-        Ok(TextOptions {
+        TextOptions {
             unit: match self.unit {
                 UnitName::User => TextUnit::User,
                 UnitName::ConversationSide => TextUnit::ConversationSide,
@@ -152,6 +149,6 @@ impl FederatedArgs {
             vocabulary_size: self.vocabulary_size.unwrap_or(usual.vocabulary_size),
             line_length: self.line_length.unwrap_or(usual.line_length),
             ..usual
-        })
+        }
     }
 }

@@ -74,7 +74,7 @@ impl Loaded {
     pub fn usual_settings(&self, kind: Option<Kind>, clip_norm: f64) -> Settings {
         match &self.source {
             Source::Images(name) => Settings { clip_norm, ..Settings::usual(*name, kind) },
-            Source::Text(_) => Settings::federated(self.task.units(), clip_norm),
+            Source::Text(_) => Settings::federated(self.task.units(), clip_norm, kind),
         }
     }
 

@@ -483,7 +483,7 @@ impl Train {
         let kind = kind(name)?;
         let examples = loaded.task.units();
         let usual = loaded.usual_settings(kind, self.clip_norm);
-        let fixed = self.federated.settings(self.training.settings(usual, self.in_workload));
+        let fixed = self.federated.settings(self.training.settings(usual, self.in_workload), examples)?;
         fixed.check(examples)?;
         let order = self.sampling.order(&fixed, examples, self.federated.asked());
         let settings = Settings { order, ..fixed };

@@ -44,7 +44,7 @@ impl Settings {
 
     /// Refuses what makes no sense.
     pub fn check(&self) -> Result<()> {
-        for (name, value) in [("client_learning_rate", self.learning_rate), ("zero_above", self.zero_above)] {
+        for (name, value) in [("client_rate", self.learning_rate), ("zero_above", self.zero_above)] {
             if !(value > 0.0 && value.is_finite()) {
                 return Err(Error::argument(name, "positive and finite", value));
             }

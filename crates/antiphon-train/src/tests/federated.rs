@@ -59,7 +59,8 @@ struct Run {
 impl Run {
     fn new(mechanism: &str, order: Order, change: impl Fn(&mut client::Settings)) -> Run {
         let task = task(change);
-        let settings = Settings { epochs: 3, batch_size: 6, order, ..Settings::federated(task.units(), 1.0) };
+        let settings =
+            Settings { epochs: 3, batch_size: 6, order, ..Settings::federated(task.units(), 1.0, None) };
         let kind: Kind = mechanism.parse().unwrap();
         let design = job::design(kind, None, &task, &settings, &|_| true).unwrap();
         let privacy = design.privacy(Budget::Target { epsilon: 8.0, delta: 1e-3 }).unwrap();
