@@ -137,7 +137,7 @@ fn wrong_input_is_named() {
         ("--batch-size 10", "--batch-size"),
         ("--held-out 10", "--held-out"),
         ("--model linear", "--model"),
-        ("--sampling min-separation --min-separation 60", "--min-separation must be in 1..="),
+        ("--sampling min-separation --min-separation 600", "--min-separation must be in 1..="),
         ("--sampling min-separation --max-participations 1", "--max-participations must be at least"),
         ("--sampling poisson --mechanism optimal", "not accounted for under Poisson sampling"),
         ("--dataset bad.jsonl", "UTF-8"),

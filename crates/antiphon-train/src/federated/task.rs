@@ -211,7 +211,7 @@ impl Task for Federated {
 
     fn model(&self) -> String {
         let (v, d, j) = (self.model.vocabulary(), self.model.width(), self.model.context());
-        format!("window of {j} tokens, {d} numbers for each of {v}")
+        format!("{v}×{d}×{j} window")
     }
 
     fn identity(&self) -> Data {
