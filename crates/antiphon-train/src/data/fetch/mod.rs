@@ -76,7 +76,7 @@ pub fn fetch_text(name: &TextName, data: &Path, observe: Observer<'_>) -> Result
 }
 
 /// Writes a text as lines of JSON, compressed, if it is the one that is expected.
-fn write_text(folder: &Path, expected: &Expected<'_>, records: &[Record]) -> Result<()> {
+pub(super) fn write_text(folder: &Path, expected: &Expected<'_>, records: &[Record]) -> Result<()> {
     let mut content = Vec::with_capacity(expected.bytes);
     for record in records {
         serde_json::to_writer(&mut content, record).expect("text can be written as JSON");

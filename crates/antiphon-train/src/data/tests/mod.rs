@@ -3,6 +3,7 @@
 mod cifar10;
 mod fashion_mnist;
 mod fetched;
+mod text;
 
 use super::checked::{Sum, hexadecimal};
 use super::{Images, Name, State, default_folder, digits, folder, inspect, load};

@@ -16,14 +16,17 @@ pub struct Record {
     pub text: String,
 }
 
-/// Reads all lines of a file. Nothing is left out: a line that is not of the form is an error with its number.
+/// Reads all lines of a file. Empty lines are skipped; any other line that is not of the form is an error with its number.
 pub fn parse(bytes: &[u8]) -> Checked<Vec<Record>> {
-    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    if bytes.is_empty() {
-        return Err(format!("expected lines {FORM}, found an empty file"));
-    }
     let lines = bytes.split(|&byte| byte == b'\n').enumerate();
-    lines.map(|(i, line)| record(line).map_err(|reason| format!("line {}: {reason}", i + 1))).collect()
+    let filled = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
+    let records: Vec<Record> = filled
+        .map(|(i, line)| record(line).map_err(|reason| format!("line {}: {reason}", i + 1)))
+        .collect::<Checked<_>>()?;
+    match records.is_empty() {
+        false => Ok(records),
+        true => Err(format!("expected lines {FORM}, found none")),
+    }
 }
 
 const FORM: &str = r#"{"user": …, "text": …}"#;

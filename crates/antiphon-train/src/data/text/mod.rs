@@ -40,10 +40,12 @@ pub mod vocabulary;
 pub(super) mod canonical;
 mod lines;
 mod name;
-mod poets;
+pub(super) mod poets;
 mod units;
 
 pub(super) use lines::Record;
+#[cfg(test)]
+pub(super) use lines::parse;
 
 pub use corpus::Corpus;
 pub use name::{TextName, TextUnit};

@@ -18,7 +18,7 @@ pub fn records() -> Result<Vec<Record>> {
 }
 
 /// The lines of JSON.
-pub(super) fn unpacked() -> std::io::Result<Vec<u8>> {
+pub(in crate::data) fn unpacked() -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     GzDecoder::new(PACKED).read_to_end(&mut bytes)?;
     Ok(bytes)

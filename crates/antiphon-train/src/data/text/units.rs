@@ -67,14 +67,14 @@ pub fn size(name: &TextName, data: &Path, unit: TextUnit) -> Result<TextSize> {
 /// Puts the lines of each unit together.
 pub fn group(records: Vec<Record>, unit: TextUnit) -> Checked<Vec<Unit>> {
     let mut units: BTreeMap<(String, Option<String>), Vec<String>> = BTreeMap::new();
-    for (i, Record { user, conversation, text }) in records.into_iter().enumerate() {
+    for Record { user, conversation, text } in records {
         let conversation = match (unit, conversation) {
             (TextUnit::User, _) => None,
             (TextUnit::ConversationSide, Some(conversation)) => Some(conversation),
             (TextUnit::ConversationSide, None) => {
                 return Err(format!(
-                    "line {}: expected a field \"conversation\", because units are conversation sides, found none",
-                    i + 1
+                    "expected a field \"conversation\" on every line, because units are conversation sides, \
+                     found none on a line of user {user:?}"
                 ));
             }
         };

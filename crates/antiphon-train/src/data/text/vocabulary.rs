@@ -104,29 +104,31 @@ pub(super) fn choose(
     train: &[&Unit],
 ) -> Result<Vocabulary> {
     let size = options.vocabulary_size;
-    let (vocabulary, place) = match (&options.vocabulary, shipped(name, tokens)) {
-        (VocabularyChoice::File(path), _) => (from_file(path, tokens, size)?, path.as_path()),
+    let (vocabulary, found) = match (&options.vocabulary, shipped(name, tokens)) {
+        (VocabularyChoice::File(path), _) => (from_file(path, tokens, size)?, path.display().to_string()),
         (VocabularyChoice::Usual, Some((list, words))) => {
             let words = words.lines().map(String::from);
-            (Vocabulary::new(words, size, Source::Public(list.into())), place)
+            (Vocabulary::new(words, size, Source::Public(list.into())), list.into())
         }
         (VocabularyChoice::Usual | VocabularyChoice::FromData, _) => {
-            (Vocabulary::new(by_frequency(tokens, train), size, Source::Data), place)
+            let found = format!("the text to train on in {}", place.display());
+            (Vocabulary::new(by_frequency(tokens, train), size, Source::Data), found)
         }
     };
     match vocabulary.words.is_empty() {
         false => Ok(vocabulary),
-        true => {
-            let reason = format!("expected at least one token ({tokens}) for the vocabulary, found none");
-            Err(Error::File { path: place.into(), reason })
-        }
+        true => Err(Error::argument(
+            "vocabulary",
+            format!("at least one token ({tokens})"),
+            format!("none from {found}"),
+        )),
     }
 }
 
 /// Characters of books of the Ming and the Qing; `lists/README.md` says which, and under which licence.
-pub(super) const CHARACTERS: &str = include_str!("lists/characters.txt");
+pub(in crate::data) const CHARACTERS: &str = include_str!("lists/characters.txt");
 /// Words of film subtitles; `lists/README.md` says from where, and under which licence.
-pub(super) const WORDS: &str = include_str!("lists/words.txt");
+pub(in crate::data) const WORDS: &str = include_str!("lists/words.txt");
 
 /// What the list for a text is called, and the list, if one is compiled in. None for files of the user: their language is not known.
 fn shipped(name: &TextName, tokens: Tokens) -> Option<(&'static str, &'static str)> {
