@@ -85,9 +85,18 @@ pub struct FederatedArgs {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum TokensName {
+pub enum TokensName {
     Words,
     Characters,
+}
+
+impl From<TokensName> for Tokens {
+    fn from(name: TokensName) -> Tokens {
+        match name {
+            TokensName::Words => Tokens::Words,
+            TokensName::Characters => Tokens::Characters,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -134,11 +143,7 @@ impl FederatedArgs {
             let allowed = "user, or conversation-side for chitchat";
             return Err(Error::argument("--unit", allowed, "conversation-side"));
         }
-        let tokens = self.tokens.map(|tokens| match tokens {
-            TokensName::Words => Tokens::Words,
-            TokensName::Characters => Tokens::Characters,
-        });
-        let usual = TextOptions::usual(name, tokens);
+        let usual = TextOptions::usual(name, self.tokens.map(Tokens::from));
         Ok(TextOptions {
             unit: match self.unit {
                 UnitName::User => TextUnit::User,

@@ -26,7 +26,10 @@ fn text() -> tempfile::NamedTempFile {
                 (7, _) => String::new(),
                 (8, 1..) => continue,
                 (9, 0) => "cat ".repeat(1_000_000),
-                _ => (0..3 + (user + line) % 9).map(|i| words[(i * (1 + user % 2) + line) % 11]).collect::<Vec<_>>().join(" "),
+                _ => (0..3 + (user + line) % 9)
+                    .map(|i| words[(i * (1 + user % 2) + line) % 11])
+                    .collect::<Vec<_>>()
+                    .join(" "),
             };
             writeln!(file, "{}", serde_json::json!({ "user": format!("u{user:02}"), "text": text })).unwrap();
         }
@@ -55,8 +58,7 @@ struct Run {
 impl Run {
     fn new(mechanism: &str, order: Order, change: impl Fn(&mut client::Settings)) -> Run {
         let task = task(change);
-        let settings =
-            Settings { epochs: 3, batch_size: 6, order, ..Settings::federated(task.units(), 1.0) };
+        let settings = Settings { epochs: 3, batch_size: 6, order, ..Settings::federated(task.units(), 1.0) };
         let kind: Kind = mechanism.parse().unwrap();
         let design = job::design(kind, None, &task, &settings, &|_| true).unwrap();
         let privacy = design.privacy(Budget::Target { epsilon: 8.0, delta: 1e-3 }).unwrap();
@@ -64,8 +66,7 @@ impl Run {
     }
 
     fn trainer(&self, seed: u64) -> Trainer<'_> {
-        let description =
-            Description::new(&self.task, &self.design, &self.settings, &self.privacy).unwrap();
+        let description = Description::new(&self.task, &self.design, &self.settings, &self.privacy).unwrap();
         let secrets = Secrets::from_seed(seed, &description.id());
         Trainer::new(&self.task, &self.design, &self.settings, &self.privacy, secrets, 1 << 20).unwrap()
     }
@@ -83,7 +84,8 @@ const RESTED: Order = Order::Rested { min_separation: 4, max_participations: 4 }
 
 #[test]
 fn a_seed_fixes_a_run_for_any_number_of_threads_and_through_a_stop() {
-    for (mechanism, order) in [("optimal", Order::Fixed), ("dp-sgd", Order::Fixed), ("single-epoch", RESTED)] {
+    for (mechanism, order) in [("optimal", Order::Fixed), ("dp-sgd", Order::Fixed), ("single-epoch", RESTED)]
+    {
         let run = Run::new(mechanism, order, |client| client.silent = 0.2);
         let on = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -214,7 +216,9 @@ fn rounds_use_other_lines() {
     assert!((1..6).any(|step| at(step) != at(0)));
     let refused = |users: &[usize]| {
         let mut sum = vec![0.0; task.parameters()];
-        task.clipped_sum(Turn { step: 0, key: &key }, &parameters, users, 1.0, &mut sum).unwrap_err().to_string()
+        task.clipped_sum(Turn { step: 0, key: &key }, &parameters, users, 1.0, &mut sum)
+            .unwrap_err()
+            .to_string()
     };
     assert!(refused(&[1000]).contains("user must be below"));
 }
