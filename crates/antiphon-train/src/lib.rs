@@ -7,7 +7,7 @@
 //! A run: [`task`] is what is learnt, [`kind`] names the kinds of noise, [`design`] is the noise of one run and what it costs,
 //! [`settings`] say how, [`description`] writes all of it down. [`trainer`] is the loop over a private run, with [`order`] and
 //! [`batches`] for who takes part when; [`job`] a whole run with its folder and its log. [`secrets`] are its keys, [`checkpoint`] keeps it through a crash, [`summary`] sums
-//! several up.
+//! several up. [`unnoised`] is the same loop without noise, to compare with: not private.
 
 pub mod batches;
 pub mod checkpoint;
@@ -32,6 +32,7 @@ pub mod settings;
 pub mod summary;
 pub mod task;
 pub mod trainer;
+pub mod unnoised;
 
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,12 @@ impl Secrets {
         Secrets { noise, sampling, order, start }
     }
 
+    /// The key of what units do by chance, from that of the start.
+    pub(crate) fn units(start: Key) -> Key {
+        let [units] = start.split(["training: units"]);
+        units
+    }
+
     /// From a seed, for experiments. Order and start depend on the seed alone, so runs with the same seed can be compared in
     /// pairs. The noise depends on the run as well (its id): the same noise under changed gradients would cancel.
     pub fn from_seed(seed: u64, run: &str) -> Secrets {

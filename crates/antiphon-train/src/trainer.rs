@@ -11,6 +11,7 @@
 
 use crate::batches::Batches;
 use crate::design::Design;
+use crate::engine::Totals;
 use crate::secrets::Secrets;
 use crate::settings::Settings;
 use crate::task::{Score, Task, Turn};
@@ -104,7 +105,6 @@ pub struct Saved {
 pub struct Trainer<'a> {
     task: &'a dyn Task,
     settings: Settings,
-    steps_per_epoch: usize,
     rates: Vec<f64>,
     /// None for Poisson samples, which the run draws.
     batches: Option<Batches>,
@@ -127,7 +127,6 @@ impl<'a> Trainer<'a> {
     ) -> Result<Trainer<'a>> {
         let examples = task.units();
         settings.check(examples)?;
-        let (steps_per_epoch, steps) = (settings.steps_per_epoch(examples), settings.steps(examples));
         design.check(settings, examples)?;
         let parameters = task.initial(&secrets.start);
         let d = parameters.len();
@@ -144,12 +143,11 @@ impl<'a> Trainer<'a> {
             // Batches that the guard would refuse are found out now, not after an epoch.
             run.rehearse(|step| batches.step(step))?;
         }
-        let [local] = secrets.start.split(["training: units"]);
+        let local = Secrets::units(secrets.start);
         Ok(Trainer {
             task,
             settings: *settings,
-            steps_per_epoch,
-            rates: settings.rates(steps)?,
+            rates: settings.rates(settings.steps(examples))?,
             batches,
             run,
             local,
@@ -224,33 +222,46 @@ impl<'a> Trainer<'a> {
             None => self.run.sample().unwrap_or_default(),
         };
         self.run.admit(step, &examples)?;
-        let State { parameters, velocity, running, zeroed, .. } = &mut self.state;
-        let clip = self.settings.clip_norm;
-        let turn = Turn { step, key: &self.local };
-        let totals = self.task.clipped_sum(turn, parameters, &examples, clip, &mut self.sum)?;
+        let (turn, clip) = (Turn { step, key: &self.local }, self.settings.clip_norm);
+        let totals = self.task.clipped_sum(turn, &self.state.parameters, &examples, clip, &mut self.sum)?;
         self.run.privatize(&mut self.sum)?;
-        descend(&self.settings, &self.rates, step, &self.sum, parameters, velocity)?;
-        if self.task.client().is_some() {
-            zeroed.push(totals.zeroed);
+        self.state.advance(self.task, &self.settings, &self.rates, &self.sum, &totals)
+    }
+}
+
+impl State {
+    /// Takes the step that a sum leads to, counts what was seen on the way, and tests where an epoch ends.
+    pub(crate) fn advance(
+        &mut self,
+        task: &dyn Task,
+        settings: &Settings,
+        rates: &[f64],
+        sum: &[f64],
+        totals: &Totals,
+    ) -> Result<Option<Epoch>> {
+        descend(settings, rates, self.step, sum, &mut self.parameters, &mut self.velocity)?;
+        if task.client().is_some() {
+            self.zeroed.push(totals.zeroed);
         }
-        running.examples += totals.examples;
-        running.loss += totals.loss;
-        running.clipped += totals.clipped;
-        self.state.step += 1;
-        if !self.state.step.is_multiple_of(self.steps_per_epoch) {
+        self.running.examples += totals.examples;
+        self.running.loss += totals.loss;
+        self.running.clipped += totals.clipped;
+        self.step += 1;
+        let steps_per_epoch = settings.steps_per_epoch(task.units());
+        if !self.step.is_multiple_of(steps_per_epoch) {
             return Ok(None);
         }
-        let Running { examples, loss, clipped } = std::mem::take(&mut self.state.running);
+        let Running { examples, loss, clipped } = std::mem::take(&mut self.running);
         let per_example = |x: f64| if examples == 0 { 0.0 } else { x / examples as f64 };
         let epoch = Epoch {
-            epoch: self.state.step / self.steps_per_epoch,
-            step: self.state.step,
+            epoch: self.step / steps_per_epoch,
+            step: self.step,
             train_loss: per_example(loss),
             clipped: per_example(clipped as f64),
-            zeroed: self.task.client().map(|_| of_epoch(&self.state.zeroed, self.steps_per_epoch)),
-            test: self.task.score(&self.state.parameters)?,
+            zeroed: task.client().map(|_| of_epoch(&self.zeroed, steps_per_epoch)),
+            test: task.score(&self.parameters)?,
         };
-        self.state.epochs.push(epoch);
+        self.epochs.push(epoch);
         Ok(Some(epoch))
     }
 }

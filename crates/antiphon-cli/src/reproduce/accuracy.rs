@@ -5,7 +5,7 @@
 //! out, not on the test images. With `--output` every finished run is a line in a file there, an unfinished one has
 //! checkpoints beside it, and the same command continues with both (with `--force` once there are pictures).
 
-use super::kept::{Kept, Record};
+use super::kept::{Kept, Purpose, Record};
 use super::{GAP, Pictures, factorization};
 use crate::chart::{Lines, Picture, Series};
 use crate::compare::{plural, table};
@@ -131,7 +131,7 @@ impl Accuracy {
                     let mut best = f64::NEG_INFINITY;
                     for settings in grid.drain(..) {
                         let job = job(&design, settings, epsilon)?;
-                        let record = kept.run(&job, part, self.seed, epsilon, true)?;
+                        let record = kept.run(&job, part, purpose(self.seed, epsilon, true))?;
                         if record.accuracy > best {
                             (best, choice) = (record.accuracy, settings);
                         }
@@ -141,7 +141,7 @@ impl Accuracy {
                 let job = job(&design, choice, epsilon)?;
                 let seeds = (0..self.repeats as u64).map(|i| self.seed.wrapping_add(i));
                 let runs = seeds
-                    .map(|seed| kept.run(&job, &task, seed, epsilon, false))
+                    .map(|seed| kept.run(&job, &task, purpose(seed, epsilon, false)))
                     .collect::<Result<Vec<Record>>>()?;
                 let Summary { mean, interval } = Summary::of(&accuracies(&runs));
                 rows.push(Row {
@@ -231,6 +231,10 @@ fn accuracies(runs: &[Record]) -> Vec<f64> {
     runs.iter().map(|run| run.accuracy).collect()
 }
 
+fn purpose(seed: u64, epsilon: f64, held_out: bool) -> Purpose<'static> {
+    Purpose { seed, target_epsilon: Some(epsilon), held_out, algorithm: None }
+}
+
 fn job(design: &Design, settings: Settings, epsilon: f64) -> Result<Job> {
     let privacy = busy("accounting", || design.privacy(Budget::Target { epsilon, delta: DELTA }))?;
     Ok(Job { design: design.clone(), settings, privacy })
@@ -258,7 +262,7 @@ fn print(name: Name, rows: &[Row]) {
         let seconds = row.runs.iter().map(|run| run.seconds).sum::<f64>() / row.runs.len() as f64;
         [
             format!("  {}", row.mechanism),
-            format!("{}{valid}", short_bound(row.runs[0].epsilon, true)),
+            format!("{}{valid}", short_bound(row.runs[0].epsilon.unwrap_or(f64::INFINITY), true)),
             Summary { mean: row.accuracy, interval: row.interval }.in_hundredths("%"),
             row.runs.len().to_string(),
             row.settings.learning_rate.to_string(),

@@ -1,17 +1,22 @@
 //! Runs that are kept: a finished one is a line in a file, an unfinished one has checkpoints beside it.
 
 use crate::output::quoted;
+use crate::progress;
 use crate::train::{Bar, Stop};
 use antiphon::atomic;
 use antiphon::error::{Error, Result};
-use antiphon_train::description::Description;
+use antiphon_train::description::{Description, Figures};
+use antiphon_train::federated::client::Settings as Client;
 use antiphon_train::job::{Finished, Job, Logs, Place};
 use antiphon_train::kind::current_name;
 use antiphon_train::settings::Settings;
 use antiphon_train::task::Task;
+use antiphon_train::trainer::State;
+use antiphon_train::unnoised;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// A finished run, as it is kept.
 #[derive(Serialize, Deserialize, Clone)]
@@ -19,20 +24,56 @@ pub struct Record {
     pub run: String,
     pub seed: u64,
     pub held_out: bool,
-    pub target_epsilon: f64,
+    /// None without noise, as ε, δ and noise multiplier: not private.
+    pub target_epsilon: Option<f64>,
     pub mechanism: String,
     pub settings: Settings,
+    /// Zero if it diverged.
     pub accuracy: f64,
-    pub epsilon: f64,
-    pub delta: f64,
+    pub epsilon: Option<f64>,
+    pub delta: Option<f64>,
     pub valid: bool,
-    pub noise_multiplier: f64,
+    pub noise_multiplier: Option<f64>,
+    /// Zero if it diverged.
     pub steps: usize,
     pub seconds: f64,
     /// Step and test accuracy of every epoch.
     pub curve: Vec<(usize, f64)>,
     pub command: String,
     pub version: String,
+    /// Of federated training.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub federated: Option<FederatedRecord>,
+}
+
+/// What a record of federated training has besides.
+#[derive(Serialize, Deserialize, Clone)]
+pub struct FederatedRecord {
+    /// The name of the algorithm in the experiment.
+    pub algorithm: String,
+    pub dataset: String,
+    pub users: usize,
+    pub clients_per_round: usize,
+    pub client: Client,
+    /// On the test users, or the validation users where `held_out`; none if it is not finite.
+    pub loss: Option<f64>,
+    pub accuracy_with_end: Option<f64>,
+    pub accuracy_without_punctuation: Option<f64>,
+    /// Updates that were zeroed, by round.
+    pub zeroed: Vec<usize>,
+    /// Why there is no model.
+    pub diverged: Option<String>,
+}
+
+/// What a run is for.
+#[derive(Clone, Copy)]
+pub struct Purpose<'a> {
+    pub seed: u64,
+    /// None without noise.
+    pub target_epsilon: Option<f64>,
+    pub held_out: bool,
+    /// In federated training, its algorithm.
+    pub algorithm: Option<&'a str>,
 }
 
 /// Where runs are kept, if anywhere.
@@ -85,65 +126,139 @@ impl Kept {
         text.lines().enumerate().map(record).collect()
     }
 
-    /// A run: the one that is there, or a new one, which is there from then on.
-    pub fn run(
-        &mut self,
-        job: &Job,
-        task: &dyn Task,
-        seed: u64,
-        epsilon: f64,
-        held_out: bool,
-    ) -> Result<Record> {
+    /// A run: the one that is there, or a new one, which is there from then on. Federated training may diverge, which is kept as well.
+    pub fn run(&mut self, job: &Job, task: &dyn Task, purpose: Purpose<'_>) -> Result<Record> {
         let id = Description::new(task, &job.design, &job.settings, &job.privacy)?.id();
-        if let Some(record) = self.records.iter().find(|record| record.run == id && record.seed == seed) {
-            return Ok(record.clone());
+        if let Some(record) = self.find(&id, purpose) {
+            return Ok(record);
         }
-        let place = self.folder.as_ref().map(|folder| folder.join(format!("run-{}-{seed}", &id[..16])));
+        let start = Instant::now();
+        let place =
+            self.folder.as_ref().map(|folder| folder.join(format!("run-{}-{}", &id[..16], purpose.seed)));
         let kept = place.as_ref().map(|folder| Place {
             folder,
             every: Some(25),
             resume: folder.join("run.json").exists(),
         });
-        let finished = job.run(
-            task,
-            Some(seed),
-            kept.as_ref(),
-            Logs::default(),
-            &mut Bar::new(&self.stop, kept.as_ref(), false),
-        )?;
-        let record = record(&finished, id, seed, epsilon, held_out);
-        drop(finished); // and with it the lock, before its folder is removed
+        let mut bar = Bar::new(&self.stop, kept.as_ref(), false);
+        let made = match job.run(task, Some(purpose.seed), kept.as_ref(), Logs::default(), &mut bar) {
+            Ok(Finished { state, seconds, .. }) => (Ok(state), seconds), // and with the rest goes the lock of the folder
+            Err(error) => (Err(diverged(error, purpose)?), start.elapsed().as_secs_f64()),
+        };
+        let figures = Some(Figures::new(&job.privacy, job.design.valid()));
+        let record = record(id, job.design.name(), &job.settings, figures, made, task, purpose);
+        self.keep(&record)?;
         if let Some(folder) = place {
+            std::fs::remove_dir_all(&folder).map_err(|source| Error::Io { path: folder, source })?;
+        }
+        Ok(record)
+    }
+
+    /// The same without noise, and without checkpoints.
+    pub fn run_unnoised(
+        &mut self,
+        settings: &Settings,
+        task: &dyn Task,
+        purpose: Purpose<'_>,
+    ) -> Result<Record> {
+        let id = unnoised::description(task, settings).id();
+        if let Some(record) = self.find(&id, purpose) {
+            return Ok(record);
+        }
+        let start = Instant::now();
+        let steps = settings.steps(task.units());
+        let bar = progress::counter(steps as u64, "{bar:30} no noise, step {pos} of {len} [{elapsed}]");
+        let trained = unnoised::train(task, settings, purpose.seed, |_, _| {
+            bar.inc(1);
+            !self.stop.asked()
+        });
+        bar.finish_and_clear();
+        let made = match trained {
+            Ok(state) => Ok(state),
+            Err(error) => Err(diverged(error, purpose)?),
+        };
+        let made = (made, start.elapsed().as_secs_f64());
+        let record = record(id, unnoised::NAME, settings, None, made, task, purpose);
+        self.keep(&record)?;
+        Ok(record)
+    }
+
+    /// A run that is there, under the name that it is asked for: two algorithms may come to the same run.
+    fn find(&self, id: &str, purpose: Purpose<'_>) -> Option<Record> {
+        let found = self.records.iter().find(|record| record.run == id && record.seed == purpose.seed)?;
+        let mut record = found.clone();
+        if let (Some(federated), Some(algorithm)) = (&mut record.federated, purpose.algorithm) {
+            federated.algorithm = algorithm.into();
+        }
+        Some(record)
+    }
+
+    /// Adds a line to the file, if there is one.
+    fn keep(&mut self, record: &Record) -> Result<()> {
+        if self.folder.is_some() {
             let io = |source| Error::Io { path: self.file.clone(), source };
-            let line = serde_json::to_string(&record).expect("plain fields") + "\n";
+            let line = serde_json::to_string(record).expect("plain fields") + "\n";
             let mut file =
                 std::fs::OpenOptions::new().create(true).append(true).open(&self.file).map_err(io)?;
             file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
-            std::fs::remove_dir_all(&folder).map_err(|source| Error::Io { path: folder, source })?;
         }
         self.records.push(record.clone());
-        Ok(record)
+        Ok(())
     }
 }
 
-fn record(run: &Finished, id: String, seed: u64, target_epsilon: f64, held_out: bool) -> Record {
+/// Why a run of federated training has no model; any other error ends the command.
+fn diverged(error: Error, purpose: Purpose<'_>) -> Result<String> {
+    match error {
+        Error::Numerical(reason) if purpose.algorithm.is_some() => Ok(reason),
+        other => Err(other),
+    }
+}
+
+/// What came of a run, or why nothing did, and the seconds that it took.
+type Made = (std::result::Result<State, String>, f64);
+
+fn record(
+    id: String,
+    mechanism: &str,
+    settings: &Settings,
+    figures: Option<Figures>,
+    (made, seconds): Made,
+    task: &dyn Task,
+    purpose: Purpose<'_>,
+) -> Record {
+    let epochs = made.as_ref().map_or(&[][..], |state| &state.epochs);
+    let last = epochs.last().map(|epoch| epoch.test);
+    let federated = |algorithm: &str, client: Client| FederatedRecord {
+        algorithm: algorithm.into(),
+        dataset: task.identity().name,
+        users: task.units(),
+        clients_per_round: settings.batch_size,
+        client,
+        loss: last.map(|score| score.loss).filter(|loss| loss.is_finite()),
+        accuracy_with_end: last.and_then(|score| score.accuracy_with_end),
+        accuracy_without_punctuation: last.and_then(|score| score.accuracy_without_punctuation),
+        zeroed: made.as_ref().map_or(Vec::new(), |state| state.zeroed.clone()),
+        diverged: made.as_ref().err().cloned(),
+    };
     Record {
         run: id,
-        seed,
-        held_out,
-        target_epsilon,
-        mechanism: run.mechanism.clone(),
-        settings: run.settings,
-        accuracy: run.accuracy(),
-        epsilon: run.privacy.epsilon,
-        delta: run.privacy.delta,
-        valid: run.privacy.valid,
-        noise_multiplier: run.privacy.noise_multiplier,
-        steps: run.state.step,
-        seconds: run.seconds,
-        curve: run.state.epochs.iter().map(|epoch| (epoch.step, epoch.test.accuracy)).collect(),
+        seed: purpose.seed,
+        held_out: purpose.held_out,
+        target_epsilon: purpose.target_epsilon,
+        mechanism: mechanism.into(),
+        settings: *settings,
+        accuracy: last.map_or(0.0, |score| score.accuracy),
+        epsilon: figures.map(|figures| figures.epsilon),
+        delta: figures.map(|figures| figures.delta),
+        valid: figures.is_some_and(|figures| figures.valid),
+        noise_multiplier: figures.map(|figures| figures.noise_multiplier),
+        steps: made.as_ref().map_or(0, |state| state.step),
+        seconds,
+        curve: epochs.iter().map(|epoch| (epoch.step, epoch.test.accuracy)).collect(),
         command: command(std::env::args_os()),
         version: env!("CARGO_PKG_VERSION").into(),
+        federated: purpose.algorithm.zip(task.client()).map(|(name, client)| federated(name, client)),
     }
 }
 
@@ -190,19 +305,20 @@ mod tests {
             run: "id".into(),
             seed: 1,
             held_out: false,
-            target_epsilon: 1.0,
+            target_epsilon: Some(1.0),
             mechanism: "identity".into(),
             settings,
             accuracy: 0.5,
-            epsilon: 1.0,
-            delta: 1e-5,
+            epsilon: Some(1.0),
+            delta: Some(1e-5),
             valid: true,
-            noise_multiplier: 1.0,
+            noise_multiplier: Some(1.0),
             steps: 1,
             seconds: 1.0,
             curve: vec![(1, 0.5)],
             command: "antiphon".into(),
             version: "0".into(),
+            federated: None,
         };
         let line = serde_json::to_string(&record).unwrap();
         let folder = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod decoders;
+mod federated;
 mod fft_mse;
 mod kept;
 mod losses;
@@ -36,10 +37,12 @@ use std::sync::Arc;
 ///   antiphon reproduce losses
 ///   antiphon reproduce variance --output pictures
 ///   antiphon reproduce cifar10 --epsilon 8 --mechanisms optimal,dp-sgd --output results
+///   antiphon reproduce federated --part runs --dataset poets --output results
 ///
-/// Exit status: 0 the figures agree with the paper's, 1 they do not, 2 bad input. cifar10 and
-/// fashion-mnist train models and compare nothing with the paper: 0 when done. With --output they
-/// keep every run in that folder, and the same command continues after a kill.
+/// Exit status: 0 the figures agree with the paper's, 1 they do not, 2 bad input. cifar10,
+/// fashion-mnist and the runs of federated train models and compare nothing with the paper: 0 when
+/// done. With --output they keep every run in that folder, and the same command continues after a
+/// kill (with --force once the pictures are drawn).
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Reproduce {
@@ -69,12 +72,14 @@ enum What {
     Cifar10(accuracy::Accuracy),
     /// The same on Fashion-MNIST, 10 epochs: about a minute for each run
     FashionMnist(accuracy::Accuracy),
+    /// The user-level experiment, on poems instead of StackOverflow: six epochs of federated training, and the paper's own mechanism
+    Federated(federated::FederatedArgs),
 }
 
 /// Where pictures go.
 #[derive(Args)]
 pub struct Pictures {
-    /// Draw the figure into this folder, as SVG and PNG. cifar10 and fashion-mnist also keep finished and unfinished runs there
+    /// Draw the figure into this folder, as SVG and PNG. cifar10, fashion-mnist and federated also keep finished and unfinished runs there
     #[arg(long, short, value_name = "FOLDER", global = true)]
     output: Option<PathBuf>,
     /// Replace existing pictures
@@ -148,6 +153,7 @@ impl Reproduce {
             What::Decoders => decoders::run(&self.pictures, json),
             What::Cifar10(accuracy) => accuracy.run(Name::Cifar10, &self.pictures, json),
             What::FashionMnist(accuracy) => accuracy.run(Name::FashionMnist, &self.pictures, json),
+            What::Federated(federated) => federated.run(&self.pictures, json),
         }
     }
 }

@@ -86,9 +86,18 @@ pub struct FederatedArgs {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum TokensName {
+pub enum TokensName {
     Words,
     Characters,
+}
+
+impl From<TokensName> for Tokens {
+    fn from(name: TokensName) -> Tokens {
+        match name {
+            TokensName::Words => Tokens::Words,
+            TokensName::Characters => Tokens::Characters,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -131,11 +140,7 @@ impl FederatedArgs {
     }
 
     fn options(&self, name: &TextName) -> TextOptions {
-        let tokens = self.tokens.map(|tokens| match tokens {
-            TokensName::Words => Tokens::Words,
-            TokensName::Characters => Tokens::Characters,
-        });
-        let usual = TextOptions::usual(name, tokens);
+        let usual = TextOptions::usual(name, self.tokens.map(Tokens::from));
         TextOptions {
             unit: match self.unit {
                 UnitName::User => TextUnit::User,

@@ -8,6 +8,8 @@ mod show;
 mod stop;
 
 pub use bar::{Bar, design};
+pub use federated::TokensName;
+pub use loaded::Source;
 pub use show::labelled;
 pub use stop::Stop;
 
@@ -27,7 +29,7 @@ use antiphon_train::kind::Kind;
 use antiphon_train::settings::Settings;
 use clap::{Args, ValueEnum};
 use federated::FederatedArgs;
-use loaded::{Loaded, Source};
+use loaded::Loaded;
 use sampling::SamplingArgs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

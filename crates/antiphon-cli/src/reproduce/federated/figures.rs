@@ -1,0 +1,80 @@
+//! The figures of the runs.
+
+use super::row::Row;
+use super::runs::Results;
+use crate::chart::{Grid, Lines, Picture, Series};
+use crate::train::labelled;
+
+/// Their names, in the order of [`all`].
+pub const NAMES: [&str; 3] = ["federated-loss", "federated-accuracy", "federated-zeroed"];
+
+/// Loss and accuracy by ε, zeroed updates by round.
+pub fn all(results: &Results) -> [Picture; 3] {
+    let loss = |row: &Row| row.loss.as_ref().map_or(f64::NAN, |loss| loss.mean);
+    let accuracy = |row: &Row| 100.0 * row.accuracy.mean;
+    [
+        Picture::Lines(by_epsilon(results, "test loss", loss)),
+        Picture::Lines(by_epsilon(results, "test accuracy, %", accuracy)),
+        Picture::Grid(zeroed(results)),
+    ]
+}
+
+/// The name of an algorithm in pictures.
+fn name(row: &Row) -> String {
+    match row.private {
+        true => labelled(row.name, row.valid),
+        false => format!("{} (not private)", row.name),
+    }
+}
+
+/// A figure by ε, the mean over the runs. What has no noise has the same at every ε: a line without marks.
+fn by_epsilon(results: &Results, label: &str, figure: impl Fn(&Row) -> f64) -> Lines {
+    let mut series: Vec<Series> = Vec::new();
+    for row in &results.rows {
+        let (name, point) = (name(row), (row.target_epsilon, figure(row)));
+        match series.iter_mut().find(|series| series.name == name) {
+            Some(series) => series.points.push(point),
+            None => series.push(Series { name, points: vec![point], marker: row.private }),
+        }
+    }
+    for series in &mut series {
+        series.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // A single point without a mark would not be seen.
+        series.marker |= series.points.len() == 1;
+    }
+    Lines {
+        title: format!("{}, user-level privacy, δ = {:e}", short(&results.dataset), results.delta),
+        x_label: "ε".into(),
+        y_label: label.into(),
+        series,
+        ..Lines::default()
+    }
+}
+
+/// A panel for every ε, with the algorithms that had any zeroed update there.
+fn zeroed(results: &Results) -> Grid {
+    let mut epsilons: Vec<f64> = results.rows.iter().map(|row| row.target_epsilon).collect();
+    epsilons.dedup();
+    let any = results.rows.iter().any(|row| row.zeroed > 0);
+    let panel = |epsilon: &f64| {
+        let of = |row: &&Row| row.target_epsilon == *epsilon && (row.zeroed > 0 || !any);
+        let line = |row: &Row| Series {
+            name: name(row),
+            points: row.zeroed_by_round().into_iter().enumerate().map(|(t, x)| (t as f64, x)).collect(),
+            marker: true,
+        };
+        Lines {
+            title: format!("ε = {epsilon}"),
+            x_label: "round".into(),
+            y_label: "zeroed updates".into(),
+            series: results.rows.iter().filter(of).map(line).collect(),
+            ..Lines::default()
+        }
+    };
+    Grid { panels: epsilons.iter().map(panel).collect(), columns: epsilons.len().min(3) }
+}
+
+/// A data set's name in a title: of a file its last part.
+pub fn short(dataset: &str) -> &str {
+    dataset.rsplit('/').next().unwrap_or(dataset)
+}
