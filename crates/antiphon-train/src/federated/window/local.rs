@@ -4,6 +4,7 @@
 //! e = exp(logit − max) and s = Σ_v e, the gradient of the logits is (e − s·onehot)/s, and 1/s goes into the small factors. And
 //! the parameters are changed in place, by products that start from what is there.
 
+use super::aligned::Aligned;
 use super::dots::{Dots, PARTS, total};
 use super::{Positions, Schedule, Totals, Window};
 use crate::product::{Level, Product, Start};
@@ -19,9 +20,9 @@ pub struct Local<T: Real = f32> {
     /// Numbers from one row of the table to the next: those behind the vocabulary are tokens of probability zero.
     stride: usize,
     /// Eᵀ and, as one more row, c.
-    table: Vec<T>,
+    table: Aligned<T>,
     /// W and, as one more row, b.
-    weights: Vec<T>,
+    weights: Aligned<T>,
     update: Vec<T>,
     batch: Batch<T>,
 }
@@ -30,10 +31,10 @@ pub struct Local<T: Real = f32> {
 #[derive(Default)]
 struct Batch<T> {
     /// x, and a one for b.
-    inputs: Vec<T>,
-    hidden: Vec<T>,
+    inputs: Aligned<T>,
+    hidden: Aligned<T>,
     /// Logits, then e.
-    outputs: Vec<T>,
+    outputs: Aligned<T>,
     /// The label's logit minus the largest one.
     targets: Vec<T>,
     /// The token of the largest logit, where it was looked for.
@@ -41,13 +42,13 @@ struct Batch<T> {
     /// s.
     sums: Vec<T>,
     /// −(rate/T)/s·(h, 1).
-    factors: Vec<T>,
+    factors: Aligned<T>,
     /// −(rate/T) times the gradient before tanh.
-    slopes: Vec<T>,
+    slopes: Aligned<T>,
     /// −(rate/T) times the gradient of x.
-    back: Vec<T>,
+    back: Aligned<T>,
     /// Wᵀ.
-    turned: Vec<T>,
+    turned: Aligned<T>,
 }
 
 impl<T: Real> Local<T> {
@@ -56,14 +57,14 @@ impl<T: Real> Local<T> {
         let lines = window.vocabulary.div_ceil(PARTS);
         // An odd number of cache lines: a power of two would send a column to a few places of the cache.
         let stride = (lines | 1) * PARTS;
-        let mut table = vec![T::default(); (window.width + 1) * stride];
+        let mut table = Aligned::new((window.width + 1) * stride);
         // exp of it is zero: these tokens have no part in anything.
         table[window.width * stride + window.vocabulary..].fill(T::from_f64(f64::NEG_INFINITY));
         Local {
             window: *window,
             stride,
             table,
-            weights: vec![T::default(); (window.inputs() + 1) * window.width],
+            weights: Aligned::new((window.inputs() + 1) * window.width),
             update: vec![T::default(); window.parameters()],
             batch: Batch::default(),
         }
@@ -284,18 +285,18 @@ impl<T: Real> Batch<T> {
             return;
         }
         let (width, inputs) = (window.width, window.inputs());
-        let zeros = |size: usize| vec![T::default(); count * size];
+        let zeros = |size: usize| Aligned::new(count * size);
         *self = Batch {
             inputs: zeros(inputs + 1),
             hidden: zeros(width),
             outputs: zeros(stride),
-            targets: zeros(1),
+            targets: vec![T::default(); count],
             guesses: vec![0; count],
-            sums: zeros(1),
+            sums: vec![T::default(); count],
             factors: zeros(width + 1),
             slopes: zeros(width),
             back: zeros(inputs),
-            turned: vec![T::default(); inputs * width],
+            turned: Aligned::new(inputs * width),
         };
     }
 
