@@ -16,6 +16,8 @@
 mod aligned;
 mod dots;
 mod local;
+mod softmax;
+mod tokens;
 #[cfg(test)]
 mod tests;
 

@@ -5,7 +5,9 @@
 //! the parameters are changed in place, by products that start from what is there.
 
 use super::aligned::Aligned;
-use super::dots::{Dots, PARTS, total};
+use super::dots::{Dots, PARTS};
+use super::softmax::Softmax;
+use super::tokens::Tokens;
 use super::{Positions, Schedule, Totals, Window};
 use crate::product::{Level, Product, Start};
 use crate::real::Real;
@@ -47,6 +49,8 @@ struct Batch<T> {
     slopes: Aligned<T>,
     /// −(rate/T) times the gradient of x.
     back: Aligned<T>,
+    /// The different tokens of the windows: their numbers, and then what is added to them.
+    tokens: Tokens<T>,
     /// Wᵀ.
     turned: Aligned<T>,
 }
@@ -147,7 +151,8 @@ impl<T: Real> Local<T> {
         for part in rows.clone().take(width).chain([&self.weights[..]]).chain(rows.skip(width)) {
             let range = at..at + part.len();
             let triples = self.update[range.clone()].iter_mut().zip(&theta[range]).zip(part);
-            triples.for_each(|((update, before), after)| *update = *before - *after);
+            Arch::new()
+                .dispatch(|| triples.for_each(|((update, before), after)| *update = *before - *after));
             at += part.len();
         }
     }
@@ -158,11 +163,11 @@ impl<T: Real> Local<T> {
         let (stride, inputs, count) = (self.stride, self.window.inputs(), positions.labels.len());
         let b = &mut self.batch;
         b.grow(self.window, stride, count);
-        let windows = positions.contexts.chunks_exact(self.window.context);
+        b.tokens.gather(positions.contexts, &self.table, stride, width);
+        let windows = b.tokens.slots.chunks_exact(self.window.context);
         for (x, window) in b.inputs.chunks_exact_mut(inputs + 1).zip(windows) {
-            for (x, token) in x.chunks_exact_mut(width).zip(window) {
-                let column = self.table.chunks_exact(stride).map(|row| row[*token as usize]);
-                x.iter_mut().zip(column).for_each(|(x, e)| *x = e);
+            for (x, slot) in x.chunks_exact_mut(width).zip(window) {
+                x.copy_from_slice(&b.tokens.rows[slot * width..][..width]);
             }
             x[inputs] = T::ONE;
         }
@@ -196,18 +201,22 @@ impl<T: Real> Local<T> {
     fn softmax(&mut self, positions: Positions<'_>, all: bool) {
         let columns = self.window.vocabulary.next_multiple_of(PARTS);
         let b = &mut self.batch;
-        let rows = b.outputs.chunks_exact_mut(self.stride).map(|row| &mut row[..columns]);
-        for (t, (row, label)) in rows.zip(positions.labels).enumerate() {
-            let largest = Arch::new().dispatch(|| largest(row));
-            b.targets[t] = row[*label as usize] - largest;
-            b.guesses[t] = if all || b.targets[t] == T::default() { place(row, largest) } else { u32::MAX };
-            b.sums[t] = Arch::new().dispatch(|| exponentials(row, largest));
+        Softmax {
+            labels: positions.labels,
+            stride: self.stride,
+            columns,
+            all,
+            outputs: &mut b.outputs,
+            targets: &mut b.targets,
+            guesses: &mut b.guesses,
+            sums: &mut b.sums,
         }
+        .run();
     }
 
     /// A step against the gradient, after [`Local::softmax`].
     fn backward(&mut self, positions: Positions<'_>, rate: f64) {
-        let Window { vocabulary, width, context } = self.window;
+        let Window { vocabulary, width, .. } = self.window;
         let (stride, inputs, count) = (self.stride, self.window.inputs(), positions.labels.len());
         let columns = vocabulary.next_multiple_of(PARTS);
         let b = &mut self.batch;
@@ -234,9 +243,7 @@ impl<T: Real> Local<T> {
             }
             factors[width] = scale;
         }
-        for (i, turned) in b.turned.chunks_exact_mut(inputs).enumerate() {
-            turned.iter_mut().enumerate().for_each(|(k, turned)| *turned = self.weights[k * width + i]);
-        }
+        turn(&self.weights[..inputs * width], width, &mut b.turned);
         Product {
             rows: [Level::ONE, Level { count, a: width, other: inputs }],
             terms: [Level::ONE, Level { count: width, a: 1, other: inputs }],
@@ -267,14 +274,12 @@ impl<T: Real> Local<T> {
             c: &mut self.weights,
         }
         .run();
-        let windows = positions.contexts.chunks_exact(context);
-        for (back, window) in b.back.chunks_exact(inputs).zip(windows) {
-            for (back, token) in back.chunks_exact(width).zip(window) {
-                for (row, back) in self.table.chunks_exact_mut(stride).zip(back) {
-                    row[*token as usize] += *back;
-                }
-            }
+        b.tokens.clear(width);
+        for (back, slot) in b.back.chunks_exact(width).zip(&b.tokens.slots) {
+            let row = &mut b.tokens.rows[slot * width..][..width];
+            row.iter_mut().zip(back).for_each(|(row, back)| *row += *back);
         }
+        b.tokens.scatter(&mut self.table, stride, width);
     }
 }
 
@@ -296,6 +301,7 @@ impl<T: Real> Batch<T> {
             factors: zeros(width + 1),
             slopes: zeros(width),
             back: zeros(inputs),
+            tokens: Tokens::default(),
             turned: Aligned::new(inputs * width),
         };
     }
@@ -306,33 +312,23 @@ impl<T: Real> Batch<T> {
     }
 }
 
-/// The largest number; what is not a number is passed over.
-#[inline(always)]
-fn largest<T: Real>(row: &[T]) -> T {
-    let larger = |a: T, b: T| if b > a { b } else { a };
-    let mut parts = [T::from_f64(f64::NEG_INFINITY); PARTS];
-    for x in row.chunks_exact(PARTS) {
-        for i in 0..PARTS {
-            parts[i] = larger(parts[i], x[i]);
+/// The transpose of a matrix with rows of `width` numbers, in squares of four: compilers make them shuffles.
+fn turn<T: Real>(matrix: &[T], width: usize, turned: &mut [T]) {
+    let rows = matrix.len() / width;
+    let (whole_rows, whole) = (rows - rows % 4, width - width % 4);
+    for k in (0..whole_rows).step_by(4) {
+        let four: [&[T]; 4] = std::array::from_fn(|r| &matrix[(k + r) * width..][..width]);
+        for i in (0..whole).step_by(4) {
+            let square: [[T; 4]; 4] = std::array::from_fn(|r| std::array::from_fn(|c| four[r][i + c]));
+            for c in 0..4 {
+                let column = [square[0][c], square[1][c], square[2][c], square[3][c]];
+                turned[(i + c) * rows + k..][..4].copy_from_slice(&column);
+            }
         }
     }
-    parts.into_iter().fold(parts[0], larger)
-}
-
-/// Where this number is first; 0 if it is not there.
-fn place<T: Real>(row: &[T], number: T) -> u32 {
-    row.iter().position(|x| *x == number).unwrap_or(0) as u32
-}
-
-/// Replaces every x by exp(x − largest); says what their sum is.
-#[inline(always)]
-fn exponentials<T: Real>(row: &mut [T], largest: T) -> T {
-    let mut sums = [T::default(); PARTS];
-    for x in row.chunks_exact_mut(PARTS) {
-        for i in 0..PARTS {
-            x[i] = (x[i] - largest).exp();
-            sums[i] += x[i];
+    for k in 0..rows {
+        for i in if k < whole_rows { whole } else { 0 }..width {
+            turned[i * rows + k] = matrix[k * width + i];
         }
     }
-    total(sums)
 }
