@@ -141,8 +141,10 @@ impl<T: Real> Product<'_, T> {
                     self.tile::<S, 12, V, PART, ALONG>(simd, at, terms, column, width)
                 } else if many && left >= 8 {
                     self.tile::<S, 8, V, PART, ALONG>(simd, at, terms, column, width)
-                } else if !many && !ALONG && left % 6 == 0 {
+                } else if !many && left >= 6 && left != 8 && left != 9 {
                     self.tile::<S, 6, V, PART, ALONG>(simd, at, terms, column, width)
+                } else if !many && (left == 9 || left == 5) {
+                    self.tile::<S, 5, V, PART, ALONG>(simd, at, terms, column, width)
                 } else if left >= 4 {
                     self.tile::<S, 4, V, PART, ALONG>(simd, at, terms, column, width)
                 } else if left >= 2 {

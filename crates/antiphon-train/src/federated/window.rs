@@ -13,8 +13,11 @@
 //! One vector of d = V·D + J·D² + D + V numbers: Eᵀ (entry (i, v) at i·V + v, so that the tokens are neighbours in memory), W row by
 //! row (its J·D rows have D numbers each), b, c.
 
+mod aligned;
 mod dots;
 mod local;
+mod softmax;
+mod tokens;
 #[cfg(test)]
 mod tests;
 

@@ -1,13 +1,20 @@
 //! The exponential function in `f32` for the softmax, as a loop without branches that compilers turn into vectors.
 //!
-//! With x = k·ln 2 + r, |r| ≤ ½ ln 2, it is 2ᵏ·exp(r), and exp(r) is a Taylor polynomial whose first omitted term is below 2⁻²⁷
-//! of it. The relative error is less than two units of 2⁻²⁴; the test compares with `f64`. Only operations whose result
+//! With x = k·ln 2 + r, |r| ≤ ½ ln 2, it is 2ᵏ·exp(r), and exp(r) is 1 + r and a polynomial of five more terms whose
+//! largest relative error is least, by Remez's algorithm: 0.05 units of 2⁻²⁴. With all roundings it is less than two units of 2⁻²⁴; the test compares with `f64`. Only operations whose result
 //! IEEE 754 fixes are used: the same bits on every machine.
 
 use super::tanh::{LN_2_HIGH, LN_2_LOW, ROUND};
 
 /// Below this the result is zero: nothing is ever subnormal, which would be slow.
 const LOWEST: f32 = -87.0;
+
+/// The coefficients of r² to r⁶.
+const C2: f32 = 0.499_999_93;
+const C3: f32 = 0.166_665_21;
+const C4: f32 = 0.041_668_39;
+const C5: f32 = 0.008_368_717;
+const C6: f32 = 0.001_381_46;
 
 /// exp(x) for x ≤ 0, and zero below −87; not a number where x is not. For positive x it is without meaning.
 #[inline(always)]
@@ -16,13 +23,11 @@ pub fn fast(x: f32) -> f32 {
     let k = rounded - ROUND;
     let r = k.mul_add(-LN_2_LOW, k.mul_add(-LN_2_HIGH, x));
     let power = f32::from_bits((rounded.to_bits() << 23).wrapping_add(0x3f80_0000));
-    let p = (1.0f32 / 5040.0)
-        .mul_add(r, 1.0 / 720.0)
-        .mul_add(r, 1.0 / 120.0)
-        .mul_add(r, 1.0 / 24.0)
-        .mul_add(r, 1.0 / 6.0)
-        .mul_add(r, 0.5)
-        .mul_add(r * r, r);
+    // In pairs, which wait for each other less than one term after the other.
+    let square = r * r;
+    let low = C3.mul_add(r, C2);
+    let middle = C5.mul_add(r, C4);
+    let p = C6.mul_add(square, middle).mul_add(square, low).mul_add(square, r);
     // Written such that what is not a number passes.
     if x < LOWEST { 0.0 } else { power.mul_add(p, power) }
 }

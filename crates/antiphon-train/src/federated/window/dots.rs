@@ -32,21 +32,89 @@ impl<T: Real> WithSimd for Dots<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let rights = self.right.chunks_exact(self.stride);
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let rows = self.left.len() / self.stride;
+        let mut row = 0;
+        // As many rows at a time as there are registers for the partial sums.
+        while row < rows {
+            row += match rows - row {
+                3.. => self.rows::<S, 3>(simd, row),
+                2 => self.rows::<S, 2>(simd, row),
+                _ => self.rows::<S, 1>(simd, row),
+            };
+        }
+    }
+}
+
+impl<T: Real> Dots<'_, T> {
+    /// `A` rows of the left with all rows of the right; says how many they were.
+    #[inline(always)]
+    fn rows<S: Simd, const A: usize>(&mut self, simd: S, row: usize) -> usize {
+        let rows = self.right.len() / self.stride;
+        let mut other = 0;
+        while other < rows {
+            other += match rows - other {
+                2.. => self.tile::<S, A, 2>(simd, row, other),
+                _ => self.tile::<S, A, 1>(simd, row, other),
+            };
+        }
+        A
+    }
+
+    /// `A` rows of the left with `B` rows of the right; says how many these were.
+    #[inline(always)]
+    fn tile<S: Simd, const A: usize, const B: usize>(&mut self, simd: S, row: usize, other: usize) -> usize {
+        let (stride, columns) = (self.stride, self.columns);
+        let left: [_; A] = std::array::from_fn(|a| &self.left[(row + a) * stride..][..columns]);
+        let right: [_; B] = std::array::from_fn(|b| &self.right[(other + b) * stride..][..columns]);
+        let mut parts = [[[T::default(); PARTS]; B]; A];
         let lanes = T::lanes::<S>();
-        for (left, out) in self.left.chunks_exact(self.stride).zip(self.out.chunks_exact_mut(rights.len())) {
-            for (right, out) in rights.clone().zip(out) {
-                let mut sums = [T::default(); PARTS];
-                for (x, y) in left[..self.columns].chunks_exact(PARTS).zip(right.chunks_exact(PARTS)) {
-                    for at in (0..PARTS).step_by(lanes) {
-                        let (x, y) = (T::vectors::<S>(&x[at..])[0], T::vectors::<S>(&y[at..])[0]);
-                        let sum = &mut T::vectors_mut::<S>(&mut sums[at..])[0];
-                        *sum = T::mul_add(simd, x, y, *sum);
-                    }
-                }
-                *out = total(sums);
+        // Two vectors where they are half a cache line or less: both halves are then used at once.
+        if lanes < PARTS {
+            for at in (0..PARTS).step_by(2 * lanes) {
+                some::<S, T, A, B, 2>(simd, left, right, at, &mut parts);
             }
+        } else {
+            some::<S, T, A, B, 1>(simd, left, right, 0, &mut parts);
+        }
+        let rights = self.right.len() / stride;
+        for (a, parts) in parts.into_iter().enumerate() {
+            for (b, parts) in parts.into_iter().enumerate() {
+                self.out[(row + a) * rights + other + b] = total(parts);
+            }
+        }
+        B
+    }
+}
+
+/// The partial sums that begin with this one, `K` vectors of them for each pair of rows.
+#[inline(always)]
+fn some<S: Simd, T: Real, const A: usize, const B: usize, const K: usize>(
+    simd: S,
+    left: [&[T]; A],
+    right: [&[T]; B],
+    at: usize,
+    parts: &mut [[[T; PARTS]; B]; A],
+) {
+    let lanes = T::lanes::<S>();
+    let count = left[0].len() / lanes;
+    let left: [_; A] = std::array::from_fn(|a| &T::vectors::<S>(left[a])[..count]);
+    let right: [_; B] = std::array::from_fn(|b| &T::vectors::<S>(right[b])[..count]);
+    let mut sums = [[[T::splat(simd, T::default()); K]; B]; A];
+    let mut v = at / lanes;
+    while v + K <= count {
+        for k in 0..K {
+            for a in 0..A {
+                for b in 0..B {
+                    sums[a][b][k] = T::mul_add(simd, left[a][v + k], right[b][v + k], sums[a][b][k]);
+                }
+            }
+        }
+        v += PARTS / lanes;
+    }
+    for a in 0..A {
+        for b in 0..B {
+            T::vectors_mut::<S>(&mut parts[a][b][at..])[..K].copy_from_slice(&sums[a][b]);
         }
     }
 }

@@ -4,7 +4,10 @@
 //! e = exp(logit − max) and s = Σ_v e, the gradient of the logits is (e − s·onehot)/s, and 1/s goes into the small factors. And
 //! the parameters are changed in place, by products that start from what is there.
 
-use super::dots::{Dots, PARTS, total};
+use super::aligned::Aligned;
+use super::dots::{Dots, PARTS};
+use super::softmax::Softmax;
+use super::tokens::Tokens;
 use super::{Positions, Schedule, Totals, Window};
 use crate::product::{Level, Product, Start};
 use crate::real::Real;
@@ -19,9 +22,9 @@ pub struct Local<T: Real = f32> {
     /// Numbers from one row of the table to the next: those behind the vocabulary are tokens of probability zero.
     stride: usize,
     /// Eᵀ and, as one more row, c.
-    table: Vec<T>,
+    table: Aligned<T>,
     /// W and, as one more row, b.
-    weights: Vec<T>,
+    weights: Aligned<T>,
     update: Vec<T>,
     batch: Batch<T>,
 }
@@ -30,10 +33,10 @@ pub struct Local<T: Real = f32> {
 #[derive(Default)]
 struct Batch<T> {
     /// x, and a one for b.
-    inputs: Vec<T>,
-    hidden: Vec<T>,
+    inputs: Aligned<T>,
+    hidden: Aligned<T>,
     /// Logits, then e.
-    outputs: Vec<T>,
+    outputs: Aligned<T>,
     /// The label's logit minus the largest one.
     targets: Vec<T>,
     /// The token of the largest logit, where it was looked for.
@@ -41,13 +44,15 @@ struct Batch<T> {
     /// s.
     sums: Vec<T>,
     /// −(rate/T)/s·(h, 1).
-    factors: Vec<T>,
+    factors: Aligned<T>,
     /// −(rate/T) times the gradient before tanh.
-    slopes: Vec<T>,
+    slopes: Aligned<T>,
     /// −(rate/T) times the gradient of x.
-    back: Vec<T>,
+    back: Aligned<T>,
+    /// The different tokens of the windows: their numbers, and then what is added to them.
+    tokens: Tokens<T>,
     /// Wᵀ.
-    turned: Vec<T>,
+    turned: Aligned<T>,
 }
 
 impl<T: Real> Local<T> {
@@ -56,14 +61,14 @@ impl<T: Real> Local<T> {
         let lines = window.vocabulary.div_ceil(PARTS);
         // An odd number of cache lines: a power of two would send a column to a few places of the cache.
         let stride = (lines | 1) * PARTS;
-        let mut table = vec![T::default(); (window.width + 1) * stride];
+        let mut table = Aligned::new((window.width + 1) * stride);
         // exp of it is zero: these tokens have no part in anything.
         table[window.width * stride + window.vocabulary..].fill(T::from_f64(f64::NEG_INFINITY));
         Local {
             window: *window,
             stride,
             table,
-            weights: vec![T::default(); (window.inputs() + 1) * window.width],
+            weights: Aligned::new((window.inputs() + 1) * window.width),
             update: vec![T::default(); window.parameters()],
             batch: Batch::default(),
         }
@@ -146,7 +151,8 @@ impl<T: Real> Local<T> {
         for part in rows.clone().take(width).chain([&self.weights[..]]).chain(rows.skip(width)) {
             let range = at..at + part.len();
             let triples = self.update[range.clone()].iter_mut().zip(&theta[range]).zip(part);
-            triples.for_each(|((update, before), after)| *update = *before - *after);
+            Arch::new()
+                .dispatch(|| triples.for_each(|((update, before), after)| *update = *before - *after));
             at += part.len();
         }
     }
@@ -157,11 +163,11 @@ impl<T: Real> Local<T> {
         let (stride, inputs, count) = (self.stride, self.window.inputs(), positions.labels.len());
         let b = &mut self.batch;
         b.grow(self.window, stride, count);
-        let windows = positions.contexts.chunks_exact(self.window.context);
+        b.tokens.gather(positions.contexts, &self.table, stride, width);
+        let windows = b.tokens.slots.chunks_exact(self.window.context);
         for (x, window) in b.inputs.chunks_exact_mut(inputs + 1).zip(windows) {
-            for (x, token) in x.chunks_exact_mut(width).zip(window) {
-                let column = self.table.chunks_exact(stride).map(|row| row[*token as usize]);
-                x.iter_mut().zip(column).for_each(|(x, e)| *x = e);
+            for (x, slot) in x.chunks_exact_mut(width).zip(window) {
+                x.copy_from_slice(&b.tokens.rows[slot * width..][..width]);
             }
             x[inputs] = T::ONE;
         }
@@ -195,18 +201,22 @@ impl<T: Real> Local<T> {
     fn softmax(&mut self, positions: Positions<'_>, all: bool) {
         let columns = self.window.vocabulary.next_multiple_of(PARTS);
         let b = &mut self.batch;
-        let rows = b.outputs.chunks_exact_mut(self.stride).map(|row| &mut row[..columns]);
-        for (t, (row, label)) in rows.zip(positions.labels).enumerate() {
-            let largest = Arch::new().dispatch(|| largest(row));
-            b.targets[t] = row[*label as usize] - largest;
-            b.guesses[t] = if all || b.targets[t] == T::default() { place(row, largest) } else { u32::MAX };
-            b.sums[t] = Arch::new().dispatch(|| exponentials(row, largest));
+        Softmax {
+            labels: positions.labels,
+            stride: self.stride,
+            columns,
+            all,
+            outputs: &mut b.outputs,
+            targets: &mut b.targets,
+            guesses: &mut b.guesses,
+            sums: &mut b.sums,
         }
+        .run();
     }
 
     /// A step against the gradient, after [`Local::softmax`].
     fn backward(&mut self, positions: Positions<'_>, rate: f64) {
-        let Window { vocabulary, width, context } = self.window;
+        let Window { vocabulary, width, .. } = self.window;
         let (stride, inputs, count) = (self.stride, self.window.inputs(), positions.labels.len());
         let columns = vocabulary.next_multiple_of(PARTS);
         let b = &mut self.batch;
@@ -233,9 +243,7 @@ impl<T: Real> Local<T> {
             }
             factors[width] = scale;
         }
-        for (i, turned) in b.turned.chunks_exact_mut(inputs).enumerate() {
-            turned.iter_mut().enumerate().for_each(|(k, turned)| *turned = self.weights[k * width + i]);
-        }
+        turn(&self.weights[..inputs * width], width, &mut b.turned);
         Product {
             rows: [Level::ONE, Level { count, a: width, other: inputs }],
             terms: [Level::ONE, Level { count: width, a: 1, other: inputs }],
@@ -266,14 +274,12 @@ impl<T: Real> Local<T> {
             c: &mut self.weights,
         }
         .run();
-        let windows = positions.contexts.chunks_exact(context);
-        for (back, window) in b.back.chunks_exact(inputs).zip(windows) {
-            for (back, token) in back.chunks_exact(width).zip(window) {
-                for (row, back) in self.table.chunks_exact_mut(stride).zip(back) {
-                    row[*token as usize] += *back;
-                }
-            }
+        b.tokens.clear(width);
+        for (back, slot) in b.back.chunks_exact(width).zip(&b.tokens.slots) {
+            let row = &mut b.tokens.rows[slot * width..][..width];
+            row.iter_mut().zip(back).for_each(|(row, back)| *row += *back);
         }
+        b.tokens.scatter(&mut self.table, stride, width);
     }
 }
 
@@ -284,18 +290,19 @@ impl<T: Real> Batch<T> {
             return;
         }
         let (width, inputs) = (window.width, window.inputs());
-        let zeros = |size: usize| vec![T::default(); count * size];
+        let zeros = |size: usize| Aligned::new(count * size);
         *self = Batch {
             inputs: zeros(inputs + 1),
             hidden: zeros(width),
             outputs: zeros(stride),
-            targets: zeros(1),
+            targets: vec![T::default(); count],
             guesses: vec![0; count],
-            sums: zeros(1),
+            sums: vec![T::default(); count],
             factors: zeros(width + 1),
             slopes: zeros(width),
             back: zeros(inputs),
-            turned: vec![T::default(); inputs * width],
+            tokens: Tokens::default(),
+            turned: Aligned::new(inputs * width),
         };
     }
 
@@ -305,33 +312,13 @@ impl<T: Real> Batch<T> {
     }
 }
 
-/// The largest number; what is not a number is passed over.
-#[inline(always)]
-fn largest<T: Real>(row: &[T]) -> T {
-    let larger = |a: T, b: T| if b > a { b } else { a };
-    let mut parts = [T::from_f64(f64::NEG_INFINITY); PARTS];
-    for x in row.chunks_exact(PARTS) {
-        for i in 0..PARTS {
-            parts[i] = larger(parts[i], x[i]);
+/// The transpose of a matrix with rows of `width` numbers; a few rows at a time, which stay in the first cache.
+fn turn<T: Real>(matrix: &[T], width: usize, turned: &mut [T]) {
+    let rows = matrix.len() / width;
+    for (block, some) in matrix.chunks(PARTS * width).enumerate() {
+        for (i, turned) in turned.chunks_exact_mut(rows).enumerate() {
+            let column = some.iter().skip(i).step_by(width);
+            turned[block * PARTS..].iter_mut().zip(column).for_each(|(to, from)| *to = *from);
         }
     }
-    parts.into_iter().fold(parts[0], larger)
-}
-
-/// Where this number is first; 0 if it is not there.
-fn place<T: Real>(row: &[T], number: T) -> u32 {
-    row.iter().position(|x| *x == number).unwrap_or(0) as u32
-}
-
-/// Replaces every x by exp(x − largest); says what their sum is.
-#[inline(always)]
-fn exponentials<T: Real>(row: &mut [T], largest: T) -> T {
-    let mut sums = [T::default(); PARTS];
-    for x in row.chunks_exact_mut(PARTS) {
-        for i in 0..PARTS {
-            x[i] = (x[i] - largest).exp();
-            sums[i] += x[i];
-        }
-    }
-    total(sums)
 }
