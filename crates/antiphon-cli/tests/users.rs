@@ -133,7 +133,7 @@ fn wrong_input_is_named() {
         ("--vocabulary-size 3", "vocabulary-size must be at least 4"),
         ("--vocabulary empty", "empty"),
         ("--vocabulary nowhere", "nowhere"),
-        ("--unit conversation-side", "line 1: expected a field \"conversation\""),
+        ("--unit conversation-side", "expected a field \"conversation\" on every line"),
         ("--batch-size 10", "--batch-size"),
         ("--held-out 10", "--held-out"),
         ("--model linear", "--model"),
