@@ -55,3 +55,52 @@ pub fn train(
     }
     Ok(state)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classification::{Classification, Model};
+    use crate::data::{self, Name};
+    use crate::job::{self, Job, Logs};
+    use antiphon::accounting::NoiseMultiplier;
+    use antiphon::run::Budget;
+
+    fn digits() -> (Classification, Settings) {
+        let task =
+            Classification::new(data::load(Name::Digits, "".as_ref()).unwrap(), Model::Linear).unwrap();
+        (task, Settings { epochs: 2, ..Settings::usual(Name::Digits, None) })
+    }
+
+    /// A private run with next to no noise goes the same way.
+    #[test]
+    fn it_is_the_private_loop_without_noise() {
+        let (task, settings) = digits();
+        let design = job::design("identity".parse().unwrap(), None, &task, &settings, &|_| true).unwrap();
+        let noise_multiplier = NoiseMultiplier::new(1e-3).unwrap();
+        let privacy = design.privacy(Budget::Noise { noise_multiplier, delta: 1e-5 }).unwrap();
+        let job = Job { design, settings, privacy };
+        let private = job.run(&task, Some(5), None, Logs::default(), &mut ()).unwrap().state;
+        let plain = train(&task, &settings, 5, |_, _| true).unwrap();
+        let apart = |a: &State, b: &State| {
+            let pairs = a.parameters.iter().zip(&b.parameters);
+            pairs.map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
+        };
+        let moved = apart(&plain, &State::new(vec![0.0; plain.parameters.len()]));
+        assert!(moved > 0.1 && apart(&plain, &private) < 1e-4, "{moved} {}", apart(&plain, &private));
+        assert_eq!((plain.step, plain.epochs.len()), (48, 2));
+        assert!((plain.epochs[1].test.accuracy - private.epochs[1].test.accuracy).abs() < 0.01);
+        // The seed fixes everything, another one changes the order.
+        assert_eq!(train(&task, &settings, 5, |_, _| true).unwrap(), plain);
+        assert_ne!(train(&task, &settings, 6, |_, _| true).unwrap().parameters, plain.parameters);
+    }
+
+    #[test]
+    fn it_stops_when_asked_and_divergence_is_an_error() {
+        let (task, settings) = digits();
+        let stopped = train(&task, &settings, 1, |state, _| state.step < 3);
+        assert!(matches!(stopped, Err(Error::Interrupted)));
+        let wild = Settings { learning_rate: 1e38, ..settings };
+        assert!(matches!(train(&task, &wild, 1, |_, _| true), Err(Error::Numerical(_))));
+        assert!(serde_json::to_value(description(&task, &settings)).unwrap()["privacy"]["epsilon"].is_null());
+    }
+}

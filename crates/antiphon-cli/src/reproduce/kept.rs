@@ -187,8 +187,9 @@ impl Kept {
     fn find(&self, id: &str, purpose: Purpose<'_>) -> Option<Record> {
         let found = self.records.iter().find(|record| record.run == id && record.seed == purpose.seed)?;
         let mut record = found.clone();
-        if let (Some(federated), Some(algorithm)) = (&mut record.federated, purpose.algorithm) {
-            federated.algorithm = algorithm.into();
+        if let Some(algorithm) = purpose.algorithm {
+            // A line without what is known of such runs is made again.
+            record.federated.as_mut()?.algorithm = algorithm.into();
         }
         Some(record)
     }

@@ -12,18 +12,19 @@ use antiphon::error::Error;
 use serde::{Deserialize, Serialize};
 use std::process::ExitCode;
 
+/// The paper's table.
 #[derive(Deserialize)]
-struct Table {
+pub struct Table {
     source: String,
-    delta: f64,
-    steps: u64,
-    users_per_step: u32,
-    users: u32,
+    pub delta: f64,
+    pub steps: u64,
+    pub users_per_step: u32,
+    pub users: u32,
     runs: Vec<Expected>,
 }
 
 #[derive(Deserialize)]
-struct Expected {
+pub struct Expected {
     name: String,
     #[serde(default)]
     tolerance: f64,
@@ -40,17 +41,18 @@ struct Cell {
     reference: f64,
 }
 
+/// A figure of the paper, and ours.
 #[derive(Serialize)]
-struct Row {
-    run: String,
-    paper_epsilon: String,
-    paper_noise_multiplier: String,
+pub struct Row {
+    pub run: String,
+    pub paper_epsilon: String,
+    pub paper_noise_multiplier: String,
     /// Ours, at the paper's noise multiplier.
     epsilon_upper: f64,
     epsilon_lower: f64,
     reference: f64,
     /// The smallest for the ε that the paper prints.
-    noise_multiplier: f64,
+    pub noise_multiplier: f64,
     /// By how much the paper's is larger, relatively.
     excess: f64,
     /// Whether that is more than rounding up to the printed digits explains.
@@ -58,18 +60,30 @@ struct Row {
     matches: bool,
 }
 
-pub fn run(json: bool) -> anyhow::Result<ExitCode> {
-    let expected: Table = serde_json::from_str(include_str!("../../../../repro/noise-multipliers.json"))?;
-    let bar = super::bar(expected.runs.iter().map(|run| run.cells.len()).sum());
+/// What the paper says.
+pub fn expected() -> anyhow::Result<Table> {
+    Ok(serde_json::from_str(include_str!("../../../../repro/noise-multipliers.json"))?)
+}
+
+/// The rows of those runs of the table that are wanted.
+pub fn rows(expected: &Table, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Row>> {
+    let runs: Vec<&Expected> = expected.runs.iter().filter(|run| wanted(&run.name)).collect();
+    let bar = super::bar(runs.iter().map(|run| run.cells.len()).sum());
     let mut rows = Vec::new();
-    for run in &expected.runs {
+    for run in runs {
         bar.set_message(run.name.clone());
         for cell in &run.cells {
-            rows.push(row(&expected, run, cell)?);
+            rows.push(row(expected, run, cell)?);
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
+    Ok(rows)
+}
+
+pub fn run(json: bool) -> anyhow::Result<ExitCode> {
+    let expected = expected()?;
+    let rows = rows(&expected, |_| true)?;
     let agree = rows.iter().filter(|row| row.matches).count();
     let ok = agree == rows.len();
     if json {
