@@ -1,3 +1,4 @@
 //! Federated, user-level training.
 
+pub mod clipped;
 pub mod window;
