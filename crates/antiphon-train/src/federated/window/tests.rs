@@ -98,9 +98,9 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
 #[test]
 fn training_is_what_the_formulas_say() {
     let mut case = 0u64;
-    for (v, d, j) in
-        [(4, 1, 1), (5, 2, 3), (16, 9, 2), (17, 3, 5), (37, 5, 4), (48, 8, 1), (64, 7, 2), (70, 9, 5)]
-    {
+    let small =
+        [(4, 1, 1), (5, 2, 3), (16, 9, 2), (17, 3, 5), (37, 5, 4), (48, 8, 1), (64, 7, 2), (70, 9, 5)];
+    for (v, d, j) in small.into_iter().chain([(1000, 32, 4), (1024, 33, 2)]) {
         for (batch, epochs, steps) in
             [(1, 1, None), (3, 2, Some(5)), (8, 3, None), (40, 1, None), (13, 2, Some(0)), (64, 2, Some(100))]
         {
@@ -251,6 +251,16 @@ fn an_update_is_one_subtraction() {
     for i in 0..theta.len() {
         assert_eq!(local.update()[i].to_bits(), (theta[i] - after[i]).to_bits(), "{i}");
     }
+}
+
+#[test]
+fn the_bits_of_an_update_stay() {
+    let window = Window::new(37, 5, 4).unwrap();
+    let (theta, contexts, labels) = single(window);
+    let mut local = Local::<f32>::new(&window);
+    local.train(&theta, Positions { contexts: &contexts, labels: &labels }, SCHEDULE);
+    let fold = |hash: u64, x: &f32| (hash ^ u64::from(x.to_bits())).wrapping_mul(0x0100_0000_01b3);
+    assert_eq!(local.update().iter().fold(0xcbf2_9ce4_8422_2325, fold), 63_363_909_637_901_535);
 }
 
 #[test]
