@@ -23,7 +23,7 @@ impl<T: Real> Parameters<T> {
     pub fn new(window: Window) -> Self {
         let columns = window.vocabulary.next_multiple_of(PARTS);
         // An odd number of cache lines: with a power of two, a column of the table would meet itself in the cache.
-        let stride = (columns / PARTS | 1) * PARTS;
+        let stride = ((columns / PARTS) | 1) * PARTS;
         Parameters {
             window,
             stride,
