@@ -83,14 +83,16 @@ fn logs_pass_the_audit_and_early_returns_do_not() {
             _ => format!("--steps {steps} --min-separation {} --max-participations 3", (steps / 2) / 2),
         };
         antiphon(here, &format!("make identity {schema} --output {name}.m")).success();
-        antiphon(here, &format!("audit {name} --mechanism {name}.m --noise-multiplier 1 --delta 1e-3")).success();
+        antiphon(here, &format!("audit {name} --mechanism {name}.m --noise-multiplier 1 --delta 1e-3"))
+            .success();
         // The first users come back in the second round.
         let text = std::fs::read_to_string(here.join(name)).unwrap();
         let units = |line: &str| line[line.find('[').unwrap()..].to_string();
         let lines: Vec<&str> = text.lines().collect();
         let forged = text.replacen(&units(lines[1]), &units(lines[0]), 1);
         std::fs::write(here.join("forged"), forged).unwrap();
-        antiphon(here, &format!("audit forged --mechanism {name}.m --noise-multiplier 1 --delta 1e-3")).code(1);
+        antiphon(here, &format!("audit forged --mechanism {name}.m --noise-multiplier 1 --delta 1e-3"))
+            .code(1);
     }
 }
 

@@ -4,10 +4,10 @@
 //! and on all. `… --bench client -- update FOLDER J` reads `theta` (f32), `contexts` and `labels` (u32) there, little endian, and writes
 //! `update`: for comparison with other software.
 
-use antiphon::clip::{Clip, squared_norm};
+use antiphon::clip::Clip;
 use antiphon::noise::{Cipher, Key};
+use antiphon_train::federated::client as sent;
 use antiphon_train::federated::window::{Local, Positions, Schedule, Window};
-use pulp::Arch;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ fn rate(context: usize, threads: usize, duration: Duration) -> f64 {
 
 /// One thread with its own memory and sum.
 fn one(window: Window, theta: &[f32], seed: u64, duration: Duration) -> f64 {
-    const STRETCH: usize = 20;
+    const STRETCH: usize = 10;
     let clients: Vec<(Vec<u32>, Vec<u32>)> =
         (0..STRETCH).map(|i| client(window.context(), seed * STRETCH as u64 + i as u64)).collect();
     let clip = Clip::new(1.0, window.parameters()).expect("a norm");
@@ -54,8 +54,7 @@ fn one(window: Window, theta: &[f32], seed: u64, duration: Duration) -> f64 {
         let start = Instant::now();
         for (contexts, labels) in &clients {
             local.train(theta, Positions { contexts, labels }, SCHEDULE);
-            let update = local.update();
-            Arch::new().dispatch(|| clip.add(&[clip.factor(squared_norm(update))], |_| update, &mut sum));
+            sent::add(clip, sent::ZERO_ABOVE, local.update(), &mut sum);
         }
         best = best.max(STRETCH as f64 / start.elapsed().as_secs_f64());
     }

@@ -84,6 +84,7 @@ pub fn add(clip: Clip, zero_above: f64, update: &[f32], sum: &mut [f64]) -> Fate
     Arch::new().dispatch(Add { clip, zero_above, update, sum })
 }
 
+/// Not a closure: those are not always inlined, and then run without vectors.
 struct Add<'a> {
     clip: Clip,
     zero_above: f64,
@@ -102,7 +103,12 @@ impl WithSimd for Add<'_> {
         let zeroed = !squared_norm.is_finite() || !self.update.iter().fold(true, |all, x| all & within(x));
         let factor = if zeroed { 0.0 } else { self.clip.factor(squared_norm) };
         if factor > 0.0 {
-            self.clip.add(&[factor], |_| self.update, self.sum);
+            self.clip.add(
+                &[factor],
+                #[inline(always)]
+                |_| self.update,
+                self.sum,
+            );
         }
         Fate { factor, norm: squared_norm.sqrt(), zeroed }
     }

@@ -14,12 +14,14 @@
 //! row (its J·D rows have D numbers each), b, c.
 
 mod aligned;
+mod batch;
 mod dots;
 mod local;
+mod parameters;
 mod softmax;
-mod tokens;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 pub use local::Local;
 

@@ -102,6 +102,38 @@ def network(height, width, channels, stages, examples, name):
     }
 
 
+def window(vocabulary, width, context, positions, batch, rate):
+    """The window language model: logits and losses, and the update of two local steps by autograd."""
+    shapes = [(width, vocabulary), (context * width, width), (width,), (vocabulary,)]
+    start = [draw(*shape, scale=0.5) for shape in shapes]
+    contexts = torch.randint(0, vocabulary, (positions, context))
+    labels = torch.randint(0, vocabulary, (positions,))
+
+    def run(parameters, contexts):
+        table, weights, bias, tokens = parameters
+        x = F.embedding(contexts, table.T).flatten(1)
+        return F.linear(torch.tanh(x @ weights + bias), table.T, tokens)
+
+    logits = run(start, contexts)
+    parameters = [p.clone().requires_grad_() for p in start]
+    optimizer = torch.optim.SGD(parameters, lr=rate)
+    for at in (0, batch):
+        optimizer.zero_grad()
+        F.cross_entropy(run(parameters, contexts[at : at + batch]), labels[at : at + batch]).backward()
+        optimizer.step()
+    return {
+        "sizes": [vocabulary, width, context],
+        "batch": batch,
+        "rate": rate,
+        "contexts": plain(contexts),
+        "labels": labels.tolist(),
+        "parameters": sum([plain(p) for p in start], []),
+        "logits": plain(logits),
+        "losses": plain(F.cross_entropy(logits, labels, reduction="none")),
+        "update": sum([plain(a - b) for a, b in zip(start, parameters)], []),
+    }
+
+
 def main():
     goldens = {
         "torch": torch.__version__.split("+")[0],
@@ -116,6 +148,7 @@ def main():
             network(6, 5, 1, [("conv", 9), ("relu", 0), ("pool", 0), ("conv", 2), ("relu", 0), ("dense", 3)], 3, "relu"),
             network(2, 3, 2, [("dense", 10)], 2, "linear"),
         ],
+        "windows": [window(7, 2, 3, 6, 3, 0.5), window(37, 5, 4, 13, 8, 0.25)],
     }
     print(json.dumps(goldens))
 

@@ -1,7 +1,12 @@
-//! Finite differences, and a slow version of local training.
+//! Finite differences, PyTorch, a slow version of local training, and the same bits from every vector unit.
 
+use super::dots::Dots;
+use super::softmax::Softmax;
 use super::{Local, Positions, Schedule, Totals, Window};
+use crate::real::Real;
 use antiphon::noise::{Cipher, Key};
+use pulp::{Scalar, Scalar128b, Scalar256b, Scalar512b, Simd};
+use serde::Deserialize;
 
 /// Parameters of size one half, and tokens, from a seed.
 fn example(window: Window, count: usize, seed: u64) -> (Vec<f64>, Vec<u32>, Vec<u32>) {
@@ -93,9 +98,9 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
 #[test]
 fn training_is_what_the_formulas_say() {
     let mut case = 0u64;
-    for (v, d, j) in
-        [(4, 1, 1), (5, 2, 3), (16, 9, 2), (17, 3, 5), (37, 5, 4), (48, 8, 1), (64, 7, 2), (70, 9, 5)]
-    {
+    let small =
+        [(4, 1, 1), (5, 2, 3), (16, 9, 2), (17, 3, 5), (37, 5, 4), (48, 8, 1), (64, 7, 2), (70, 9, 5)];
+    for (v, d, j) in small.into_iter().chain([(1000, 32, 4), (1024, 33, 2)]) {
         for (batch, epochs, steps) in
             [(1, 1, None), (3, 2, Some(5)), (8, 3, None), (40, 1, None), (13, 2, Some(0)), (64, 2, Some(100))]
         {
@@ -123,4 +128,214 @@ fn training_is_what_the_formulas_say() {
             assert!((seen.loss - totals.loss).abs() <= 1e-5 * totals.loss);
         }
     }
+}
+
+#[test]
+fn one_step_goes_along_the_gradient() {
+    // (f(x + hv) − f(x − hv))/2h = ⟨gradient, v⟩, where one step over all positions moves by the mean gradient.
+    const H: f64 = 1e-5;
+    for (case, (v, d, j)) in [(4, 1, 1), (9, 4, 2), (37, 5, 4), (65, 3, 3)].into_iter().enumerate() {
+        let window = Window::new(v, d, j).unwrap();
+        let (theta, contexts, labels) = example(window, 11, case as u64);
+        let positions = Positions { contexts: &contexts, labels: &labels };
+        let mut local = Local::<f64>::new(&window);
+        let seen = local.train(&theta, positions, Schedule { rate: 1.0, batch: 11, epochs: 1, steps: None });
+        let gradient = local.update().to_vec();
+        let mut mean = |theta: &[f64]| {
+            let mut sum = 0.0;
+            local.evaluate(theta, positions, |_, loss, _| sum += loss);
+            sum / 11.0
+        };
+        assert!((mean(&theta) - seen.loss / 11.0).abs() < 1e-14);
+        let (direction, ..) = example(window, 0, 100 + case as u64);
+        for v in [&gradient, &direction] {
+            let length = v.iter().map(|x| x * x).sum::<f64>().sqrt();
+            let mut moved =
+                |h: f64| mean(&theta.iter().zip(v).map(|(x, v)| x + h * v / length).collect::<Vec<_>>());
+            let slope = (moved(H) - moved(-H)) / (2.0 * H);
+            let expected = gradient.iter().zip(v).map(|(g, v)| g * v / length).sum::<f64>();
+            assert!((slope - expected).abs() < 1e-9, "{window:?}: {slope} against {expected}");
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Golden {
+    sizes: [usize; 3],
+    batch: usize,
+    rate: f64,
+    contexts: Vec<u32>,
+    labels: Vec<u32>,
+    parameters: Vec<f64>,
+    logits: Vec<f64>,
+    losses: Vec<f64>,
+    update: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+struct Goldens {
+    windows: Vec<Golden>,
+}
+
+#[test]
+fn pytorch_agrees() {
+    let goldens: Goldens =
+        serde_json::from_str(include_str!("../../../tests/goldens/goldens.json")).expect("goldens.json");
+    for golden in goldens.windows {
+        let [v, d, j] = golden.sizes;
+        let window = Window::new(v, d, j).unwrap();
+        let positions = Positions { contexts: &golden.contexts, labels: &golden.labels };
+        let mut local = Local::<f64>::new(&window);
+        local.parameters.load(&golden.parameters);
+        local.batch.forward(&local.parameters, positions);
+        let rows = local.batch.outputs.chunks_exact(local.parameters.stride).take(golden.labels.len());
+        let logits: Vec<f64> = rows.flat_map(|row| row[..v].to_vec()).collect();
+        assert!(distance(&logits, &golden.logits) < 1e-14);
+        let mut guesses = Vec::new();
+        local.evaluate(&golden.parameters, positions, |t, loss, guess| {
+            assert!((loss - golden.losses[t]).abs() < 1e-13);
+            guesses.push(guess);
+        });
+        for (guess, logits) in guesses.iter().zip(golden.logits.chunks_exact(v)) {
+            assert!(logits.iter().all(|x| *x <= logits[*guess as usize]));
+        }
+        let schedule = Schedule { rate: golden.rate, batch: golden.batch, epochs: 1, steps: Some(2) };
+        local.train(&golden.parameters, positions, schedule);
+        assert!(distance(local.update(), &golden.update) < 1e-13);
+    }
+}
+
+/// A client of 50 positions, and what it moves by.
+fn single(window: Window) -> (Vec<f32>, Vec<u32>, Vec<u32>) {
+    let (theta, contexts, labels) = example(window, 50, 7);
+    (theta.into_iter().map(|x| x as f32).collect(), contexts, labels)
+}
+
+const SCHEDULE: Schedule = Schedule { rate: 0.5, batch: 32, epochs: 2, steps: None };
+
+#[test]
+fn memory_used_again_changes_nothing() {
+    let window = Window::new(37, 5, 4).unwrap();
+    let (theta, contexts, labels) = single(window);
+    let positions = Positions { contexts: &contexts, labels: &labels };
+    let mut local = Local::<f32>::new(&window);
+    let seen = local.train(&theta, positions, SCHEDULE);
+    let update = local.update().to_vec();
+    // A client that has overflowed, then a small one, then one without positions.
+    local.train(&theta, positions, Schedule { rate: 1e38, ..SCHEDULE });
+    assert!(local.update().iter().any(|x| !x.is_finite()));
+    local.train(&theta, Positions { contexts: &contexts[..12], labels: &labels[..3] }, SCHEDULE);
+    let none = local.train(&theta, Positions { contexts: &[], labels: &[] }, SCHEDULE);
+    assert_eq!(none, Totals::default());
+    assert!(local.update().iter().all(|x| *x == 0.0));
+    assert_eq!(local.train(&theta, positions, SCHEDULE), seen);
+    assert_eq!(local.update(), update);
+    let mut losses = 0.0;
+    local.evaluate(&theta, positions, |_, loss, _| losses += loss);
+    assert!(losses.is_finite());
+    assert_eq!(local.update(), update, "evaluating leaves the update alone");
+}
+
+#[test]
+fn an_update_is_one_subtraction() {
+    let window = Window::new(37, 5, 4).unwrap();
+    let (theta, contexts, labels) = single(window);
+    let mut local = Local::<f32>::new(&window);
+    local.train(&theta, Positions { contexts: &contexts, labels: &labels }, SCHEDULE);
+    let mut after: Vec<f32> = Vec::new();
+    let own = &local.parameters;
+    own.table.chunks_exact(own.stride).take(5).for_each(|row| after.extend(&row[..37]));
+    after.extend(&own.weights[..]);
+    after.extend(&own.table().1[..37]);
+    assert_eq!(after.len(), theta.len());
+    for i in 0..theta.len() {
+        assert_eq!(local.update()[i].to_bits(), (theta[i] - after[i]).to_bits(), "{i}");
+    }
+}
+
+#[test]
+fn the_bits_of_an_update_stay() {
+    let window = Window::new(37, 5, 4).unwrap();
+    let (theta, contexts, labels) = single(window);
+    let mut local = Local::<f32>::new(&window);
+    local.train(&theta, Positions { contexts: &contexts, labels: &labels }, SCHEDULE);
+    let fold = |hash: u64, x: &f32| (hash ^ u64::from(x.to_bits())).wrapping_mul(0x0100_0000_01b3);
+    assert_eq!(local.update().iter().fold(0xcbf2_9ce4_8422_2325, fold), 63_363_909_637_901_535);
+}
+
+#[test]
+fn what_is_not_finite_stays_so() {
+    let window = Window::new(21, 3, 2).unwrap();
+    let (theta, contexts, labels) = single(window);
+    let positions = Positions { contexts: &contexts, labels: &labels };
+    let mut local = Local::<f32>::new(&window);
+    for place in 0..theta.len() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut theta = theta.clone();
+            theta[place] = bad;
+            local.train(&theta, positions, SCHEDULE);
+            assert!(!local.update()[place].is_finite(), "{bad} at {place}");
+            local.evaluate(&theta, positions, |_, _, guess| assert!(guess < 21));
+        }
+    }
+}
+
+#[test]
+fn sizes_are_checked() {
+    for (sizes, name) in [((3, 1, 1), "vocabulary"), ((4, 0, 1), "width"), ((4, 1, 0), "context")] {
+        let message = Window::new(sizes.0, sizes.1, sizes.2).unwrap_err().to_string();
+        assert!(message.contains(name) && message.contains("1048576"), "{message}");
+    }
+    let window = Window::new(10, 4, 25).unwrap();
+    assert_eq!(window.parameters(), 40 + 400 + 4 + 10);
+    let start = window.initial(&Key::from_seed(3, Cipher::ChaCha20));
+    assert_eq!(start, window.initial(&Key::from_seed(3, Cipher::ChaCha20)));
+    assert_ne!(start, window.initial(&Key::from_seed(4, Cipher::ChaCha20)));
+    let deviation = |x: &[f32]| (x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32).sqrt();
+    assert!((deviation(&start[..40]) - 0.1).abs() < 0.04);
+    assert!((deviation(&start[40..440]) - 0.1).abs() < 0.02);
+    assert!(start[440..].iter().all(|x| *x == 0.0));
+}
+
+/// Results of the two kernels with sums across a vector, with one kind of vector.
+fn with<S: Simd, T: Real>(simd: S) -> Vec<T> {
+    let (rows, others, stride, columns) = (8, 7, 80, 64);
+    let (numbers, ..) = example(Window::new(100, 12, 1).unwrap(), 0, 5);
+    let numbers: Vec<T> = numbers.into_iter().map(T::from_f64).collect();
+    let (left, right) = (&numbers[..rows * stride], &numbers[640..][..others * stride]);
+    let mut out = vec![T::default(); rows * others];
+    simd.vectorize(Dots { left, right, stride, columns, out: &mut out });
+    let (mut outputs, mut guesses) = (left.to_vec(), vec![0; rows]);
+    let (mut targets, mut sums) = (vec![T::default(); rows], vec![T::default(); rows]);
+    simd.vectorize(Softmax {
+        labels: &[0, 1, 5, 63, 9, 9, 30, 2],
+        stride,
+        columns,
+        all: true,
+        outputs: &mut outputs,
+        targets: &mut targets,
+        guesses: &mut guesses,
+        sums: &mut sums,
+    });
+    guesses.iter().for_each(|guess| out.push(T::from_f64(f64::from(*guess))));
+    [out, outputs, targets, sums].concat()
+}
+
+fn bits_of<T: Real>() {
+    let expected: Vec<T> = with(Scalar);
+    assert!(expected.iter().all(|x| x.to_f64().is_finite()));
+    // Four, eight and sixteen lanes of `f32`; then what this machine has.
+    assert_eq!(with::<_, T>(Scalar128b), expected);
+    assert_eq!(with::<_, T>(Scalar256b), expected);
+    assert_eq!(with::<_, T>(Scalar512b), expected);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(simd) = pulp::x86::V3::try_new() {
+        assert_eq!(with::<_, T>(simd), expected);
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_the_vector_unit() {
+    bits_of::<f32>();
+    bits_of::<f64>();
 }
