@@ -166,12 +166,16 @@ impl Task for Classification {
         Ok(Score::new(correct as f64 / count, loss / count))
     }
 
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
     fn model(&self) -> String {
         self.model.name().into()
     }
 
     fn identity(&self) -> Data {
-        Data { name: self.name.to_string(), sha256: self.fingerprint() }
+        Data { name: Task::name(self), sha256: self.fingerprint() }
     }
 
     fn clipped(&self, clip_norm: f64) -> String {

@@ -39,6 +39,9 @@ pub trait Task: Sync {
     /// How good a model is, on data of others than the units.
     fn score(&self, parameters: &[f32]) -> Result<Score>;
 
+    /// The name of the data.
+    fn name(&self) -> String;
+
     /// The name of the model, with its sizes where they are free.
     fn model(&self) -> String;
 

@@ -178,7 +178,7 @@ pub struct Train {
     /// missing. Keep it as private as the data; that of dp-sgd must stay as secret as the key
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     participation_log: Option<PathBuf>,
-    /// Draw the accuracy by step: NAME.svg and NAME.png
+    /// Draw the accuracy by step, or with --federated the test loss by round: NAME.svg and NAME.png
     #[arg(long, value_name = "NAME", help_heading = "Output")]
     picture: Option<PathBuf>,
     /// Write the trained parameters to this file (.safetensors), with settings and privacy statement

@@ -7,7 +7,7 @@ use antiphon::run::Unit;
 use antiphon::statement::INVALID;
 use antiphon_train::job::Finished;
 use antiphon_train::summary::Summary;
-use antiphon_train::task::Task;
+use antiphon_train::task::{Score, Task};
 use std::path::{Path, PathBuf};
 
 /// Everything that was done.
@@ -62,7 +62,7 @@ impl All<'_> {
         let unit = self.task.unit();
         let of = if unit == Unit::Example { "examples" } else { "users" };
         let mut all = serde_json::json!({
-            "dataset": self.task.identity().name,
+            "dataset": self.task.name(),
             "unit": unit.name(),
             "model": self.task.model(),
             "parameters": self.task.parameters(),
@@ -85,7 +85,7 @@ impl All<'_> {
         let unit = task.unit().name();
         say!(
             "{}: {} model, {} parameters; {train} training {unit}{}, {test} test {unit}{}",
-            task.identity().name,
+            task.name(),
             task.model(),
             task.parameters(),
             plural(train),
@@ -194,22 +194,23 @@ pub fn run_json(run: &Finished) -> serde_json::Value {
     value
 }
 
-/// Accuracy by step, the mean of the runs of each mechanism.
+/// Accuracy by step, the mean of the runs of each mechanism; of text the loss, because its accuracy jumps with the few most frequent tokens.
 pub fn picture(
     name: &Path,
     task: &dyn Task,
     finished: &[Finished],
     force: bool,
 ) -> anyhow::Result<Vec<PathBuf>> {
+    let text = task.client().is_some();
     let series = by_mechanism(finished)
         .into_iter()
         .map(|(name, runs)| {
             let epochs = runs[0].state.epochs.len();
+            let figure = |score: &Score| if text { score.loss } else { 100.0 * score.accuracy };
             let mean = |i: usize| {
-                runs.iter().map(|run| run.state.epochs[i].test.accuracy).sum::<f64>() / runs.len() as f64
+                runs.iter().map(|run| figure(&run.state.epochs[i].test)).sum::<f64>() / runs.len() as f64
             };
-            let points =
-                (0..epochs).map(|i| (runs[0].state.epochs[i].step as f64, 100.0 * mean(i))).collect();
+            let points = (0..epochs).map(|i| (runs[0].state.epochs[i].step as f64, mean(i))).collect();
             Series { name: labelled(name, runs[0].privacy.valid), points, marker: true }
         })
         .collect();
@@ -217,9 +218,9 @@ pub fn picture(
     let epsilon = finished.iter().map(|run| run.privacy.epsilon).fold(0.0, f64::max);
     let (epsilon, delta) = (short_bound(epsilon, true), finished[0].privacy.delta);
     let lines = Lines {
-        title: format!("{}, ε = {epsilon}, δ = {delta:e}", task.identity().name),
-        x_label: if task.client().is_some() { "round" } else { "step" }.into(),
-        y_label: "test accuracy, %".into(),
+        title: format!("{}, ε = {epsilon}, δ = {delta:e}", task.name()),
+        x_label: if text { "round" } else { "step" }.into(),
+        y_label: if text { "test loss" } else { "test accuracy, %" }.into(),
         series,
         ..Lines::default()
     };

@@ -209,6 +209,10 @@ impl Task for Federated {
         Ok(all.score())
     }
 
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
     fn model(&self) -> String {
         let (v, d, j) = (self.model.vocabulary(), self.model.width(), self.model.context());
         format!("{v}×{d}×{j} window")

@@ -68,7 +68,7 @@ pub fn run(
     }
     let Sweep { test, validation, .. } = &sweep;
     let results = Results {
-        dataset: test.identity().name,
+        dataset: Task::name(test),
         users: [test.units(), validation.tested(), test.tested()],
         model: test.model(),
         parameters: test.parameters(),
