@@ -106,7 +106,7 @@ fn rates_are_chosen_and_divergence_ends_nothing() {
     let here = folder.path();
     text(here);
     let line = format!(
-        "{BASE} --mechanisms unnoised,mf6 --learning-rates 1e38,0.25 --repeats 1 --epochs 1 --output out --json"
+        "{BASE} --mechanisms unnoised,mf6 --learning-rates 1e60,0.25 --repeats 1 --epochs 1 --output out --json"
     );
     let value = json(here, &line, 0);
     for name in ["mf6", "unnoised"] {
@@ -125,7 +125,7 @@ fn rates_are_chosen_and_divergence_ends_nothing() {
     assert_eq!(held_out, [true, true, true, true, false, false]);
     assert!(lines.iter().all(|line| line["algorithm"] == "mf6" || line["epsilon"].is_null()));
     // Only a diverging rate: the row says so instead of a loss, and the command ends well.
-    let line = line.replace("1e38,0.25", "1e38") + " --force";
+    let line = line.replace("1e60,0.25", "1e60") + " --force";
     let row = row(&json(here, &line, 0)["runs"], "mf6").clone();
     assert_eq!(
         (&row["loss"], &row["diverged"], &row["accuracy"]["mean"]),

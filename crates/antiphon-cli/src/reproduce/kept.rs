@@ -28,13 +28,13 @@ pub struct Record {
     pub target_epsilon: Option<f64>,
     pub mechanism: String,
     pub settings: Settings,
-    /// Zero if it diverged.
+    /// Zero if there is no model: its parameters were not finite.
     pub accuracy: f64,
     pub epsilon: Option<f64>,
     pub delta: Option<f64>,
     pub valid: bool,
     pub noise_multiplier: Option<f64>,
-    /// Zero if it diverged.
+    /// Zero if there is no model.
     pub steps: usize,
     pub seconds: f64,
     /// Step and test accuracy of every epoch.
@@ -61,7 +61,7 @@ pub struct FederatedRecord {
     pub accuracy_without_punctuation: Option<f64>,
     /// Updates that were zeroed, by round.
     pub zeroed: Vec<usize>,
-    /// Why there is no model.
+    /// Why there is no model, or none with a finite loss.
     pub diverged: Option<String>,
 }
 
@@ -230,17 +230,19 @@ fn record(
 ) -> Record {
     let epochs = made.as_ref().map_or(&[][..], |state| &state.epochs);
     let last = epochs.last().map(|epoch| epoch.test);
+    let loss = last.map(|score| score.loss).filter(|loss| loss.is_finite());
+    let no_loss = || loss.is_none().then(|| "the training diverged: the loss is not finite".to_string());
     let federated = |algorithm: &str, client: Client| FederatedRecord {
         algorithm: algorithm.into(),
         dataset: task.identity().name,
         users: task.units(),
         clients_per_round: settings.batch_size,
         client,
-        loss: last.map(|score| score.loss).filter(|loss| loss.is_finite()),
+        loss,
         accuracy_with_end: last.and_then(|score| score.accuracy_with_end),
         accuracy_without_punctuation: last.and_then(|score| score.accuracy_without_punctuation),
         zeroed: made.as_ref().map_or(Vec::new(), |state| state.zeroed.clone()),
-        diverged: made.as_ref().err().cloned(),
+        diverged: made.as_ref().err().cloned().or_else(no_loss),
     };
     Record {
         run: id,

@@ -26,7 +26,7 @@ pub struct Row {
     pub choice: Vec<Tried>,
     /// None if a run diverged.
     pub loss: Option<Statistics>,
-    /// A run that diverged counts as zero.
+    /// A run that diverged until its parameters were not finite counts as zero.
     pub accuracy: Statistics,
     pub accuracy_with_end: Statistics,
     pub accuracy_without_punctuation: Statistics,

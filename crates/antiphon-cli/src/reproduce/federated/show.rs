@@ -109,7 +109,7 @@ fn at(results: &Results, epsilon: f64, rows: &[Row]) {
     table(&heads.map(String::from), &rows.iter().map(cells).collect::<Vec<_>>());
     for row in rows.iter().filter(|row| row.diverged > 0) {
         say!(
-            "  {}: {} of {} runs diverged; they count as accuracy 0",
+            "  {}: {} of {} runs diverged: infinite loss, and accuracy 0 where there is no model",
             row.name,
             row.diverged,
             row.accuracy.count
