@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// How many times the clipping norm an entry of an update may be before the update counts as zero: the paper's choice (section 5.3).
 pub const ZERO_ABOVE: f64 = 100.0;
 
+/// Tokens in a local batch at most: every one takes a row as long as the vocabulary, on every thread.
+pub const MOST_BATCH: usize = 4096;
+
 /// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,6 +61,13 @@ impl Settings {
             if value == 0 {
                 return Err(Error::argument(name, "at least 1", value));
             }
+        }
+        if self.batch_size > MOST_BATCH {
+            return Err(Error::argument(
+                "client_batch_size",
+                format!("in 1..={MOST_BATCH}"),
+                self.batch_size,
+            ));
         }
         match (0.0..1.0).contains(&self.silent) {
             true => Ok(()),
