@@ -200,7 +200,8 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
     /// Learning rate; gradients are summed and divided by the batch size. Default: digits 0.03, with identity 0.1;
-    /// fashion-mnist 0.2, with identity and dp-sgd 0.1; cifar10 0.1, with identity 0.2. With --federated it is the server's: 0.5
+    /// fashion-mnist 0.2, with identity and dp-sgd 0.1; cifar10 0.1, with identity 0.2. With --federated it is the server's:
+    /// 0.25, with dp-sgd 0.125, with identity 0.0625
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     learning_rate: Option<f64>,
     /// Momentum in [0, 1). Default: 0.9, with identity on digits and cifar10 0; 0.95 for --federated

@@ -122,6 +122,11 @@ impl All<'_> {
         if self.finished.iter().any(|run| !run.privacy.valid) {
             say!("  * {INVALID}");
         }
+        if task.client().is_some() {
+            say!(
+                "  Accuracy of the next token, without ends of lines and unknown tokens; --json has it also with ends and without punctuation."
+            );
+        }
         if repeats > 1 {
             say!("  Means of {repeats} runs each, with 95% bootstrap intervals over the runs.");
         }
