@@ -22,6 +22,11 @@ fn text(folder: &Path) {
 
 const BASE: &str = "reproduce federated --part runs --dataset users.jsonl --epsilon 8";
 
+/// What was printed, with one space between two words.
+fn words(printed: &[u8]) -> String {
+    String::from_utf8_lossy(printed).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn kept(folder: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(folder.join("out/federated.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -85,7 +90,7 @@ fn runs_are_compared_kept_and_continued() {
     // Once more, as text: nothing is trained again, and what is not valid says so.
     let line = line.replace("--json", "--force");
     let again = antiphon(here, &line).success();
-    let words = String::from_utf8(again.get_output().stdout.clone()).unwrap();
+    let words = words(&again.get_output().stdout);
     assert!(
         words.contains("DP-FedAvg, assumed Poisson *") && words.contains("* not a valid guarantee"),
         "{words}"
@@ -133,8 +138,12 @@ fn rates_are_chosen_and_divergence_ends_nothing() {
     );
     // No noise is called what it is.
     let text = antiphon(here, &line.replace("--json", "")).success();
-    let words = String::from_utf8(text.get_output().stdout.clone()).unwrap();
-    assert!(words.contains("NOT private") && words.contains("1 of 1 runs diverged"), "{words}");
+    let words = words(&text.get_output().stdout);
+    assert!(
+        words.contains("NOT private: updates are clipped, and there is no noise")
+            && words.contains("1 of 1 runs diverged"),
+        "{words}"
+    );
 }
 
 /// Killed at any moment, the same command goes on and comes to the same figures.
@@ -178,6 +187,7 @@ fn bad_input_is_refused_before_the_work() {
     for (more, expected) in [
         ("--mechanisms optimal", "--mechanisms must be of mf6, mf1,"),
         ("--mechanisms mf6,mf6", "each mechanism once"),
+        ("--learning-rates 0.5,0.5", "--learning-rates must be each number once, got 0.5"),
         ("--repeats 0", "--repeats must be in 1..=1000"),
         ("--learning-rates 0.5,-1", "--learning-rates must be positive and finite numbers, got -1"),
     ] {

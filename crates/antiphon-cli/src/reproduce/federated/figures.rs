@@ -42,32 +42,44 @@ fn by_epsilon(results: &Results, label: &str, figure: impl Fn(&Row) -> f64) -> L
         // A single point without a mark would not be seen.
         series.marker |= series.points.len() == 1;
     }
+    let ends = |end: fn(f64, f64) -> f64| {
+        series.iter().flat_map(|series| &series.points).map(|point| point.1).reduce(end)
+    };
+    // What diverged nearly would hide what did not.
+    let wide =
+        ends(f64::max).zip(ends(f64::min)).is_some_and(|(most, least)| least > 0.0 && most > 8.0 * least);
     Lines {
         title: format!("{}, user-level privacy, δ = {:e}", short(&results.dataset), results.delta),
         x_label: "ε".into(),
         y_label: label.into(),
+        log_y: wide,
         series,
         ..Lines::default()
     }
 }
 
-/// A panel for every ε, with the algorithms that had any zeroed update there.
+/// A panel for every ε, with the algorithms that had any zeroed update there; one line of zeros where none had.
 fn zeroed(results: &Results) -> Grid {
     let mut epsilons: Vec<f64> = results.rows.iter().map(|row| row.target_epsilon).collect();
     epsilons.dedup();
-    let any = results.rows.iter().any(|row| row.zeroed > 0);
     let panel = |epsilon: &f64| {
-        let of = |row: &&Row| row.target_epsilon == *epsilon && (row.zeroed > 0 || !any);
-        let line = |row: &Row| Series {
-            name: name(row),
-            points: row.zeroed_by_round().into_iter().enumerate().map(|(t, x)| (t as f64, x)).collect(),
-            marker: true,
+        let rows: Vec<&Row> = results.rows.iter().filter(|row| row.target_epsilon == *epsilon).collect();
+        let line = |name: String, row: &Row| {
+            let points = row.zeroed_by_round().into_iter().enumerate().map(|(t, x)| (t as f64, x)).collect();
+            Series { name, points, marker: true }
         };
+        let mut series: Vec<Series> =
+            rows.iter().filter(|row| row.zeroed > 0).map(|row| line(name(row), row)).collect();
+        if series.is_empty() {
+            series.extend(rows.first().map(|row| line("no update was zeroed".into(), row)));
+            // A point that is not seen: the axis ends at one instead of nothing.
+            series.push(Series { name: String::new(), points: vec![(0.0, 1.0)], marker: false });
+        }
         Lines {
             title: format!("ε = {epsilon}"),
             x_label: "round".into(),
-            y_label: "zeroed updates".into(),
-            series: results.rows.iter().filter(of).map(line).collect(),
+            y_label: "zeroed updates, mean over the runs".into(),
+            series,
             ..Lines::default()
         }
     };

@@ -124,6 +124,9 @@ impl FederatedArgs {
             if let Some(value) = values.iter().find(|value| !(**value > 0.0 && value.is_finite())) {
                 return Err(Error::argument(flag, "positive and finite numbers", value));
             }
+            if let Some((_, value)) = values.iter().enumerate().find(|(i, x)| values[..*i].contains(x)) {
+                return Err(Error::argument(flag, "each number once", value));
+            }
         }
         algorithm::chosen(&self.mechanisms).map(|_| ())
     }

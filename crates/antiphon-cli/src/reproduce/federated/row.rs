@@ -170,3 +170,50 @@ pub fn differences(rows: &[Row]) -> Vec<Difference> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::algorithm::{ALL, CLIP_NORM};
+    use super::*;
+    use antiphon_train::federated::client;
+
+    /// A run; infinite losses are of runs that diverged.
+    fn record(seed: u64, loss: f64, accuracy: f64, zeroed: &[usize]) -> Record {
+        let value = serde_json::json!({
+            "run": "id", "seed": seed, "held_out": false, "target_epsilon": 2.0, "mechanism": "optimal",
+            "settings": Settings::federated(64, CLIP_NORM), "accuracy": accuracy, "epsilon": 2.0, "delta": 1e-5,
+            "valid": true, "noise_multiplier": 1.0, "steps": zeroed.len(), "seconds": 1.0, "curve": [],
+            "command": "antiphon", "version": "0", "algorithm": "mf6", "dataset": "poets", "users": 64,
+            "clients_per_round": 1, "client": client::Settings::usual(CLIP_NORM), "loss": loss,
+            "accuracy_with_end": accuracy, "accuracy_without_punctuation": accuracy, "zeroed": zeroed, "diverged": null,
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn row(place: usize, runs: Vec<Record>) -> Row {
+        Row::new(&ALL[place], 2.0, Vec::new(), runs)
+    }
+
+    #[test]
+    fn statistics_are_those_of_samples() {
+        let Statistics { mean, std, min, max, count, .. } = Statistics::of(&[1.0, 2.0, 6.0]);
+        assert_eq!((mean, min, max, count), (3.0, 1.0, 6.0, 3));
+        assert!((std.unwrap() - 7f64.sqrt()).abs() < 1e-12); // (4 + 1 + 9) / 2
+        assert_eq!((Statistics::of(&[1.0]).std, Statistics::of(&[1.0]).interval), (None, None));
+    }
+
+    #[test]
+    fn pairs_are_differences_seed_by_seed_and_divergence_has_none() {
+        let mf6 = row(0, vec![record(1, 4.0, 0.3, &[0, 2]), record(2, 5.0, 0.2, &[1, 2])]);
+        let mf1 = row(1, vec![record(1, 4.5, 0.25, &[0, 0]), record(2, 5.5, 0.15, &[0, 0])]);
+        let honaker = row(3, vec![record(1, 6.0, 0.1, &[0, 0]), record(2, f64::INFINITY, 0.0, &[])]);
+        assert_eq!((mf6.zeroed, mf6.zeroed_by_round()), (5, vec![0.5, 2.0]));
+        assert_eq!((honaker.diverged, honaker.loss.is_none(), honaker.accuracy.mean), (1, true, 0.05));
+        assert_eq!(honaker.zeroed_by_round(), [0.0, 0.0]);
+        let all = differences(&[mf6, mf1, honaker]);
+        let pairs: Vec<_> = all.iter().map(|one| (one.algorithm, one.minus)).collect();
+        assert_eq!(pairs, [("mf6", "mf1"), ("mf6", "honaker"), ("mf1", "honaker")]);
+        assert!((all[0].loss.unwrap().mean + 0.5).abs() < 1e-12 && all[1].loss.is_none());
+        assert!((all[0].accuracy.mean - 0.05).abs() < 1e-12);
+    }
+}

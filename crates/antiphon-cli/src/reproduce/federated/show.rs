@@ -4,7 +4,7 @@ use super::figures::short;
 use super::row::{Row, Statistics};
 use super::runs::Results;
 use crate::compare::table;
-use crate::output::{short_bound, text_width, wrapped};
+use crate::output::{text_width, wrapped};
 use crate::reproduce::say_files;
 use antiphon::statement::INVALID;
 use antiphon_train::summary::Summary;
@@ -145,9 +145,8 @@ fn print_differences(results: &Results, epsilon: f64) {
 fn notes(results: &Results) {
     let rows = &results.rows;
     let mut lines = vec![format!(
-        "Column paper: {}, {}. Without noise the paper reports {:.2}%.",
+        "Column paper ({}): the best mean accuracy of its tables at this ε. Without noise it reports {:.2}%.",
         results.paper.note,
-        "the best mean of its tables at this ε",
         100.0 * results.paper.unnoised
     )];
     if rows.iter().any(|row| row.private && !row.valid) {
@@ -158,9 +157,9 @@ fn notes(results: &Results) {
     if rows.iter().any(|row| !row.private) {
         lines.push("** NOT private: updates are clipped, and there is no noise. The same runs stand in the table of every ε.".into());
     }
-    let largest = rows.iter().filter_map(|row| row.epsilon).fold(0.0, f64::max);
-    if largest > 0.0 {
-        lines.push(format!("The noise of every run is for the ε of its table (at most {} in all), and does not cover the choice of the rate.", short_bound(largest, true)));
+    if rows.iter().any(|row| row.private) {
+        let text = "ε is that of a single run. It covers neither the other runs on the same users nor the choice of the rate among them.";
+        lines.push(text.into());
     }
     if rows.iter().any(|row| row.accuracy.interval.is_some()) {
         lines.push(
