@@ -6,6 +6,7 @@
 mod algorithm;
 mod figures;
 mod mechanism;
+mod noise;
 mod paper;
 mod row;
 mod runs;

@@ -1,6 +1,7 @@
 //! What several runs of one algorithm at one ε come to.
 
 use super::algorithm::Algorithm;
+use super::noise::IterateNoise;
 use crate::reproduce::kept::{FederatedRecord, Record};
 use antiphon_train::settings::Settings;
 use antiphon_train::summary::Summary;
@@ -21,6 +22,8 @@ pub struct Row {
     pub epsilon: Option<f64>,
     pub noise_multiplier: Option<f64>,
     pub settings: Settings,
+    /// In every parameter of the model; none without noise.
+    pub iterate_noise: Option<IterateNoise>,
     pub rounds: usize,
     pub clients_per_round: usize,
     pub choice: Vec<Tried>,
@@ -94,7 +97,13 @@ fn accuracies(runs: &[Record], which: impl Fn(&FederatedRecord) -> Option<f64>) 
 
 impl Row {
     /// Of runs with the same settings, at least one.
-    pub fn new(algorithm: &Algorithm, target_epsilon: f64, choice: Vec<Tried>, runs: Vec<Record>) -> Row {
+    pub fn new(
+        algorithm: &Algorithm,
+        target_epsilon: f64,
+        iterate_noise: Option<IterateNoise>,
+        choice: Vec<Tried>,
+        runs: Vec<Record>,
+    ) -> Row {
         let first = &runs[0];
         let federated = || runs.iter().filter_map(|run| run.federated.as_ref());
         Row {
@@ -107,6 +116,7 @@ impl Row {
             epsilon: first.epsilon,
             noise_multiplier: first.noise_multiplier,
             settings: first.settings,
+            iterate_noise,
             rounds: runs.iter().map(|run| run.steps).max().unwrap_or(0),
             clients_per_round: first.settings.batch_size,
             choice,
@@ -181,7 +191,7 @@ mod tests {
     fn record(seed: u64, loss: f64, accuracy: f64, zeroed: &[usize]) -> Record {
         let value = serde_json::json!({
             "run": "id", "seed": seed, "held_out": false, "target_epsilon": 2.0, "mechanism": "optimal",
-            "settings": Settings::federated(64, CLIP_NORM), "accuracy": accuracy, "epsilon": 2.0, "delta": 1e-5,
+            "settings": Settings::federated(64, CLIP_NORM, None), "accuracy": accuracy, "epsilon": 2.0, "delta": 1e-5,
             "valid": true, "noise_multiplier": 1.0, "steps": zeroed.len(), "seconds": 1.0, "curve": [],
             "command": "antiphon", "version": "0", "algorithm": "mf6", "dataset": "poets", "users": 64,
             "clients_per_round": 1, "client": client::Settings::usual(CLIP_NORM), "loss": loss,
@@ -191,7 +201,7 @@ mod tests {
     }
 
     fn row(place: usize, runs: Vec<Record>) -> Row {
-        Row::new(&ALL[place], 2.0, Vec::new(), runs)
+        Row::new(&ALL[place], 2.0, None, Vec::new(), runs)
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! one seed after the other for all algorithms.
 
 use super::algorithm::{self, Algorithm};
+use super::noise::IterateNoise;
 use super::row::{self, Row, Tried, differences, loss};
 use super::{FederatedArgs, figures, paper, show, task};
 use crate::progress::busy;
@@ -103,8 +104,23 @@ impl Sweep<'_> {
             }
         }
         let target = self.args.epsilon[place];
-        let row = |((algorithm, (_, tried)), runs)| Row::new(algorithm, target, tried, runs);
-        Ok(algorithms.iter().zip(chosen).zip(runs).map(row).collect())
+        let row =
+            |((algorithm, (settings, tried)), runs): ((&Algorithm, (Settings, Vec<Tried>)), Vec<Record>)| {
+                let noise = self.iterate_noise(algorithm, &settings, place)?;
+                Ok(Row::new(algorithm, target, noise, tried, runs))
+            };
+        algorithms.iter().zip(chosen).zip(runs).map(row).collect()
+    }
+
+    /// The noise in the parameters, with this rate.
+    fn iterate_noise(
+        &self,
+        algorithm: &Algorithm,
+        settings: &Settings,
+        place: usize,
+    ) -> Result<Option<IterateNoise>> {
+        let made = self.designs.get(algorithm.name).zip(self.accounted.get(&(algorithm.name, place)));
+        made.map(|(design, privacy)| IterateNoise::of(design, privacy, settings)).transpose()
     }
 
     /// The settings with the learning rate whose loss on the validation users is least, and what was tried. Where all diverge, the smallest.

@@ -72,6 +72,8 @@ fn at(results: &Results, epsilon: f64, rows: &[Row]) {
         "max",
         "without punct.",
         "zeroed",
+        "noise, rms",
+        "last",
         "seconds",
         "paper",
     ];
@@ -102,6 +104,8 @@ fn at(results: &Results, epsilon: f64, rows: &[Row]) {
             part(row.accuracy.max),
             part(row.accuracy_without_punctuation.mean),
             row.zeroed.to_string(),
+            row.iterate_noise.map_or(String::new(), |noise| format!("{:.3}", noise.rms)),
+            row.iterate_noise.map_or(String::new(), |noise| format!("{:.3}", noise.last)),
             format!("{:.0}", row.seconds),
             paper.unwrap_or_default(),
         ]
@@ -149,6 +153,10 @@ fn notes(results: &Results) {
         results.paper.note,
         100.0 * results.paper.unnoised
     )];
+    if rows.iter().any(|row| row.private) {
+        let text = "noise: standard deviation in every parameter of the model with this rate, root mean square over all rounds and after the last.";
+        lines.push(text.into());
+    }
     if rows.iter().any(|row| row.private && !row.valid) {
         lines.push(format!(
             "* {INVALID}: the batches are shuffled, and accounted for as if they were Poisson samples."
