@@ -1,49 +1,64 @@
 //! How much noise the parameters of the model have: what a mechanism and a rate come to, before anything is trained.
 //!
-//! With σ the standard deviation of Z, W the noising matrix, m clients per round and A the server's momentum and rates (relative to its rate η), the noise in
-//! every parameter after round t has the standard deviation η·σ/m·‖row t of A·W‖.
+//! The noise n_t = σ·(row t of W)·Z/m of round t moves the parameters by v_t = β·v_{t−1} + n_t, θ_t = θ_{t−1} − η_t·v_t. That is the error that
+//! mechanisms are made to keep small, and it counts every round alike. Two things about training are not in it: the model that is tested is that of the last
+//! round, and a gradient answers to errors. Where it has the slope h (the loss is h/2·θ² around its minimum) the recursion is
+//! v_t = β·v_{t−1} + n_t + h·θ_{t−1}: old errors fade, and noise that was to be cancelled later is not all there any more.
 
 use antiphon::error::Result;
 use antiphon::linalg::Matrix;
-use antiphon::mechanism::{DenseFactorization, Factorization, Noise};
+use antiphon::mechanism::factorization::noising_matrix;
+use antiphon::mechanism::{DenseFactorization, Noise};
 use antiphon::run::Privacy;
-use antiphon::workload::Workload;
 use antiphon_train::design::Design;
 use antiphon_train::settings::Settings;
 use serde::Serialize;
 
+/// Slopes of the gradient for which the noise is given; the first is that of the mechanisms' own error.
+pub const SLOPES: [f64; 4] = [0.0, 0.001, 0.01, 0.1];
+
 /// Standard deviations of the noise in a parameter of the model.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq)]
 pub struct IterateNoise {
-    /// Root mean square over all rounds: what the mechanisms are made to keep small.
+    /// Root mean square over all rounds.
     pub rms: f64,
-    /// After the last round: what is left in the model that is tested.
+    /// After the last round.
     pub last: f64,
+    /// After the last round, for each of [`SLOPES`].
+    pub last_by_slope: [f64; 4],
 }
 
 impl IterateNoise {
     pub fn of(design: &Design, privacy: &Privacy, settings: &Settings) -> Result<IterateNoise> {
         let steps = design.steps();
-        // That of the loop, whatever the mechanism was made for.
-        let workload = Workload::training(steps, settings.momentum, Some(settings.rates(steps)?))?;
-        let variances = match design.mechanism().map(|verified| verified.mechanism().noise()) {
-            Some(Noise::Dense(noising)) => DenseFactorization::new(noising.clone())?.variances(&workload),
-            Some(Noise::Structured(structured)) => structured.factorization(steps)?.variances(&workload),
-            _ => independent(&workload),
+        let noising = match design.mechanism().map(|verified| verified.mechanism().noise()) {
+            Some(Noise::Dense(noising)) => noising_matrix(&DenseFactorization::new(noising.clone())?),
+            Some(Noise::Structured(structured)) => noising_matrix(&structured.factorization(steps)?),
+            _ => Matrix::identity(steps, steps),
         };
-        let sigma = design.stddev(privacy, settings.clip_norm)?.value();
-        let scale = settings.learning_rate * sigma / settings.batch_size as f64;
-        let mean = variances.iter().sum::<f64>() / steps as f64;
-        let last = variances.last().copied().unwrap_or(0.0);
-        Ok(IterateNoise { rms: scale * mean.sqrt(), last: scale * last.sqrt() })
+        let rates = settings.rates(steps)?;
+        let scale = design.stddev(privacy, settings.clip_norm)?.value() / settings.batch_size as f64;
+        let by_slope = SLOPES.map(|slope| iterate(&noising, settings, &rates, slope));
+        let [(rms, last), ..] = by_slope.map(|(rms, last)| (scale * rms, scale * last));
+        Ok(IterateNoise { rms, last, last_by_slope: by_slope.map(|(_, last)| scale * last) })
     }
 }
 
-/// W = I.
-fn independent(workload: &Workload) -> Vec<f64> {
-    let a: Matrix = workload.matrix();
-    let steps = workload.steps();
-    (0..steps).map(|t| (0..=t).map(|j| a[(t, j)] * a[(t, j)]).sum()).collect()
+/// Norms of what the recursion makes of Z: root mean square over all rounds, and after the last.
+fn iterate(noising: &Matrix, settings: &Settings, rates: &[f64], slope: f64) -> (f64, f64) {
+    let inputs = noising.ncols();
+    let (mut theta, mut velocity) = (vec![0.0; inputs], vec![0.0; inputs]);
+    let (mut all, mut last) = (0.0, 0.0);
+    for (t, rate) in rates.iter().enumerate() {
+        last = 0.0;
+        for j in 0..inputs {
+            velocity[j] = settings.momentum * velocity[j] + noising[(t, j)] + slope * theta[j];
+            theta[j] -= settings.learning_rate * rate * velocity[j];
+            last += theta[j] * theta[j];
+        }
+        all += last;
+    }
+    ((all / rates.len() as f64).sqrt(), last.sqrt())
 }
 
 #[cfg(test)]
@@ -87,5 +102,9 @@ mod tests {
         let [optimal, identity] =
             [families::OPTIMAL, families::IDENTITY].map(|family| noise(Kind::Family(family)).0);
         assert!(optimal.rms < identity.rms && optimal.last < identity.last);
+        // Errors fade.
+        assert!(
+            identity.last == identity.last_by_slope[0] && identity.last_by_slope.is_sorted_by(|a, b| a > b)
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The runs as tables and as JSON.
 
 use super::figures::short;
+use super::noise;
 use super::row::{Row, Statistics};
 use super::runs::Results;
 use crate::compare::table;
@@ -124,7 +125,23 @@ fn at(results: &Results, epsilon: f64, rows: &[Row]) {
             say!("  {}: diverged on the validation users with rate {}", row.name, tried.learning_rate);
         }
     }
+    print_noise(rows);
     print_differences(results, epsilon);
+}
+
+/// What noise is left after the last round if the gradient answers to errors.
+fn print_noise(rows: &[Row]) {
+    let mut heads = vec!["  noise after the last round, slope".to_string()];
+    heads.extend(noise::SLOPES.map(|slope| slope.to_string()));
+    let cells = |row: &Row| {
+        let by_slope = row.iterate_noise?.last_by_slope.map(|noise| format!("{noise:.3}"));
+        let [a, b, c, d] = by_slope;
+        Some([format!("  {}", row.name), a, b, c, d])
+    };
+    let cells: Vec<[String; 5]> = rows.iter().filter_map(cells).collect();
+    if let (false, Ok(heads)) = (cells.is_empty(), <[String; 5]>::try_from(heads)) {
+        table(&heads, &cells);
+    }
 }
 
 fn print_differences(results: &Results, epsilon: f64) {
@@ -154,7 +171,7 @@ fn notes(results: &Results) {
         100.0 * results.paper.unnoised
     )];
     if rows.iter().any(|row| row.private) {
-        let text = "noise: standard deviation in every parameter of the model with this rate, root mean square over all rounds and after the last.";
+        let text = "noise: standard deviation in every parameter of the model with this rate, root mean square over all rounds and after the last; by slope: if the gradient has that slope, so that errors fade.";
         lines.push(text.into());
     }
     if rows.iter().any(|row| row.private && !row.valid) {
