@@ -76,7 +76,7 @@ mod tests {
     fn it_is_the_private_loop_without_noise() {
         let (task, settings) = digits();
         let design = job::design("identity".parse().unwrap(), None, &task, &settings, &|_| true).unwrap();
-        let noise_multiplier = NoiseMultiplier::new(1e-3).unwrap();
+        let noise_multiplier = NoiseMultiplier::new(1e-4).unwrap();
         let privacy = design.privacy(Budget::Noise { noise_multiplier, delta: 1e-5 }).unwrap();
         let job = Job { design, settings, privacy };
         let private = job.run(&task, Some(5), None, Logs::default(), &mut ()).unwrap().state;
@@ -99,7 +99,7 @@ mod tests {
         let (task, settings) = digits();
         let stopped = train(&task, &settings, 1, |state, _| state.step < 3);
         assert!(matches!(stopped, Err(Error::Interrupted)));
-        let wild = Settings { learning_rate: 1e38, ..settings };
+        let wild = Settings { learning_rate: 1e60, ..settings };
         assert!(matches!(train(&task, &wild, 1, |_, _| true), Err(Error::Numerical(_))));
         assert!(serde_json::to_value(description(&task, &settings)).unwrap()["privacy"]["epsilon"].is_null());
     }

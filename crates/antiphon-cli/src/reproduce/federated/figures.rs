@@ -13,7 +13,7 @@ pub fn all(results: &Results) -> [Picture; 3] {
     let loss = |row: &Row| row.loss.as_ref().map_or(f64::NAN, |loss| loss.mean);
     let accuracy = |row: &Row| 100.0 * row.accuracy.mean;
     [
-        Picture::Lines(by_epsilon(results, "test loss", loss)),
+        Picture::Lines(Lines { log_y: wide(results), ..by_epsilon(results, "test loss", loss) }),
         Picture::Lines(by_epsilon(results, "test accuracy, %", accuracy)),
         Picture::Grid(zeroed(results)),
     ]
@@ -42,20 +42,19 @@ fn by_epsilon(results: &Results, label: &str, figure: impl Fn(&Row) -> f64) -> L
         // A single point without a mark would not be seen.
         series.marker |= series.points.len() == 1;
     }
-    let ends = |end: fn(f64, f64) -> f64| {
-        series.iter().flat_map(|series| &series.points).map(|point| point.1).reduce(end)
-    };
-    // What diverged nearly would hide what did not.
-    let wide =
-        ends(f64::max).zip(ends(f64::min)).is_some_and(|(most, least)| least > 0.0 && most > 8.0 * least);
     Lines {
         title: format!("{}, user-level privacy, δ = {:e}", short(&results.dataset), results.delta),
         x_label: "ε".into(),
         y_label: label.into(),
-        log_y: wide,
         series,
         ..Lines::default()
     }
+}
+
+/// Whether losses are so far apart that those of what nearly diverged would hide the others.
+fn wide(results: &Results) -> bool {
+    let losses = || results.rows.iter().filter_map(|row| row.loss.as_ref()).map(|loss| loss.mean);
+    losses().fold(0.0, f64::max) > 8.0 * losses().fold(f64::INFINITY, f64::min)
 }
 
 /// A panel for every ε, with the algorithms that had any zeroed update there; one line of zeros where none had.
