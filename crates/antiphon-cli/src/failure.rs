@@ -88,7 +88,7 @@ fn explain(error: &anyhow::Error) -> String {
         "vocabulary_size",
         "width",
         "without",
-        "zero_above",
+        "zero_threshold",
     ];
     let Some(error) = error.downcast_ref::<Error>() else {
         return error.to_string();

@@ -69,7 +69,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Train(train::Train),
+    Train(Box<train::Train>),
     Optimize(optimize::Optimize),
     Make(make::Make),
     Compare(compare::Compare),

@@ -129,7 +129,7 @@ fn wrong_input_is_named() {
         ("--client-tokens 0", "--client-tokens must be at least 1, got 0"),
         ("--client-batch-size 0", "--client-batch-size must be at least 1, got 0"),
         ("--client-batch-size 5000", "--client-batch-size must be in 1..=4096, got 5000"),
-        ("--zero-above -1", "--zero-above must be positive and finite, got -1"),
+        ("--zero-threshold -1", "--zero-threshold must be positive and finite, got -1"),
         ("--silent 1", "--silent must be in [0, 1), got 1"),
         ("--width 0", "width must be"),
         ("--context 0", "context must be"),

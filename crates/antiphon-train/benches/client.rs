@@ -54,7 +54,7 @@ fn one(window: Window, theta: &[f32], seed: u64, duration: Duration) -> f64 {
         let start = Instant::now();
         for (contexts, labels) in &clients {
             local.train(theta, Positions { contexts, labels }, SCHEDULE);
-            sent::add(clip, sent::ZERO_ABOVE, local.update(), &mut sum);
+            sent::add(clip, sent::ZERO_THRESHOLD, local.update(), &mut sum);
         }
         best = best.max(STRETCH as f64 / start.elapsed().as_secs_f64());
     }

@@ -251,6 +251,11 @@ impl State {
         if !self.step.is_multiple_of(steps_per_epoch) {
             return Ok(None);
         }
+        let test = task.score(&self.parameters)?;
+        // No checkpoint could keep it.
+        if !test.loss.is_finite() {
+            return Err(diverged("the test loss is not finite", self.step - 1, rates.len(), settings));
+        }
         let Running { examples, loss, clipped } = std::mem::take(&mut self.running);
         let per_example = |x: f64| if examples == 0 { 0.0 } else { x / examples as f64 };
         let epoch = Epoch {
@@ -259,7 +264,7 @@ impl State {
             train_loss: per_example(loss),
             clipped: per_example(clipped as f64),
             zeroed: task.client().map(|_| of_epoch(&self.zeroed, steps_per_epoch)),
-            test: task.score(&self.parameters)?,
+            test,
         };
         self.epochs.push(epoch);
         Ok(Some(epoch))
@@ -286,13 +291,17 @@ pub(crate) fn descend(
         *v = (beta * f64::from(*v) + sum / size) as f32;
         *theta = (f64::from(*theta) - rate * f64::from(*v)) as f32;
     }
-    if !parameters.iter().all(|x| x.is_finite()) {
-        return Err(Error::Numerical(format!(
-            "the training diverged: parameters are not finite after step {} of {}; use a learning rate below {}",
-            step + 1,
-            rates.len(),
-            settings.learning_rate
-        )));
+    match parameters.iter().all(|x| x.is_finite()) {
+        true => Ok(()),
+        false => Err(diverged("parameters are not finite", step, rates.len(), settings)),
     }
-    Ok(())
+}
+
+/// What is no model any more.
+fn diverged(what: &str, step: usize, steps: usize, settings: &Settings) -> Error {
+    let rate = settings.learning_rate;
+    Error::Numerical(format!(
+        "the training diverged: {what} after step {} of {steps}; use a learning rate below {rate}",
+        step + 1
+    ))
 }

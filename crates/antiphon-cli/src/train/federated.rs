@@ -50,7 +50,7 @@ pub struct FederatedArgs {
     client_tokens: usize,
     /// Count an update as zero if one of its entries is larger than this (default: 100 times --clip-norm)
     #[arg(long, value_name = "X", requires = "federated", allow_negative_numbers = true)]
-    zero_above: Option<f64>,
+    zero_threshold: Option<f64>,
     /// Part of the users who do not answer when it is their turn, to simulate that; their turn is used up
     #[arg(
         long,
@@ -129,7 +129,7 @@ impl FederatedArgs {
             steps: self.client_steps,
             batch_size: self.client_batch_size,
             most_tokens: self.client_tokens,
-            zero_above: self.zero_above.unwrap_or(client::ZERO_ABOVE * clip_norm),
+            zero_threshold: self.zero_threshold.unwrap_or(client::ZERO_THRESHOLD * clip_norm),
             silent: self.silent,
         };
         client.check()?;

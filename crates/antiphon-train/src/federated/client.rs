@@ -6,7 +6,7 @@ use pulp::{Arch, Simd, WithSimd};
 use serde::{Deserialize, Serialize};
 
 /// How many times the clipping norm an entry of an update may be before the update counts as zero: the paper's choice (section 5.3).
-pub const ZERO_ABOVE: f64 = 100.0;
+pub const ZERO_THRESHOLD: f64 = 100.0;
 
 /// Tokens in a local batch at most: every one takes a row as long as the vocabulary, on every thread.
 pub const MOST_BATCH: usize = 4096;
@@ -26,7 +26,7 @@ pub struct Settings {
     /// Tokens that it uses in a round at most. Who has more uses other lines in another round.
     pub most_tokens: usize,
     /// Updates with an entry whose size is beyond this count as zero.
-    pub zero_above: f64,
+    pub zero_threshold: f64,
     /// The part of the users who do not answer when their turn comes. It is used up all the same.
     pub silent: f64,
 }
@@ -40,14 +40,14 @@ impl Settings {
             steps: None,
             batch_size: 32,
             most_tokens: 64,
-            zero_above: ZERO_ABOVE * clip_norm,
+            zero_threshold: ZERO_THRESHOLD * clip_norm,
             silent: 0.0,
         }
     }
 
     /// Refuses what makes no sense.
     pub fn check(&self) -> Result<()> {
-        for (name, value) in [("client_rate", self.learning_rate), ("zero_above", self.zero_above)] {
+        for (name, value) in [("client_rate", self.learning_rate), ("zero_threshold", self.zero_threshold)] {
             if !(value > 0.0 && value.is_finite()) {
                 return Err(Error::argument(name, "positive and finite", value));
             }
@@ -90,14 +90,14 @@ pub struct Fate {
 /// Adds an update to a sum, clipped as a whole, or zero where an entry is beyond the threshold or not finite. Whatever a client sends, the
 /// contribution is at most as long as the clipping norm (antiphon::clip): a factor of zero is one of the factors that the proof there
 /// allows.
-pub fn add(clip: Clip, zero_above: f64, update: &[f32], sum: &mut [f64]) -> Fate {
-    Arch::new().dispatch(Add { clip, zero_above, update, sum })
+pub fn add(clip: Clip, zero_threshold: f64, update: &[f32], sum: &mut [f64]) -> Fate {
+    Arch::new().dispatch(Add { clip, zero_threshold, update, sum })
 }
 
 /// Not a closure: those are not always inlined, and then run without vectors.
 struct Add<'a> {
     clip: Clip,
-    zero_above: f64,
+    zero_threshold: f64,
     update: &'a [f32],
     sum: &'a mut [f64],
 }
@@ -109,7 +109,7 @@ impl WithSimd for Add<'_> {
     fn with_simd<S: Simd>(self, _: S) -> Fate {
         let squared_norm = squared_norm(self.update);
         // What is not a number is not below anything.
-        let within = |x: &f32| f64::from(x.abs()) <= self.zero_above;
+        let within = |x: &f32| f64::from(x.abs()) <= self.zero_threshold;
         let zeroed = !squared_norm.is_finite() || !self.update.iter().fold(true, |all, x| all & within(x));
         let factor = if zeroed { 0.0 } else { self.clip.factor(squared_norm) };
         if factor > 0.0 {

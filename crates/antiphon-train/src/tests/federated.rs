@@ -165,8 +165,8 @@ fn a_huge_update_is_zeroed_or_clipped() {
 /// contribution where the threshold lets it pass.
 #[test]
 fn an_injected_update_moves_the_sum_by_nothing_or_by_its_clipped_contribution() {
-    for (zero_above, zeroed) in [(100.0, 1), (1e9, 0)] {
-        let task = task(|client| client.zero_above = zero_above);
+    for (zero_threshold, zeroed) in [(100.0, 1), (1e9, 0)] {
+        let task = task(|client| client.zero_threshold = zero_threshold);
         let (d, users) = (task.parameters(), [0, 1, 2, 3, 4]);
         let updates: Vec<Vec<f32>> = (0..5).map(|user| vec![1e-3 * (user + 1) as f32; d]).collect();
         let sum_of = |users: &[usize], forged: bool| {

@@ -102,13 +102,14 @@ impl<T: Real> Batch<T> {
         .run();
     }
 
-    /// Logits to e and s. Guesses are looked for at all positions, or only where the label may be it.
-    pub fn softmax(&mut self, parameters: &Parameters<T>, labels: &[u32], all: bool) {
+    /// Logits to e and s. Guesses are looked for at all positions, or only where the label may be it; `never` is none.
+    pub fn softmax(&mut self, parameters: &Parameters<T>, labels: &[u32], all: bool, never: Option<u32>) {
         Softmax {
             labels,
             stride: parameters.stride,
             columns: parameters.columns,
             all,
+            never,
             outputs: &mut self.outputs,
             targets: &mut self.targets,
             guesses: &mut self.guesses,

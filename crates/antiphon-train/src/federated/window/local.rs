@@ -39,7 +39,7 @@ impl<T: Real> Local<T> {
         let mut totals = Totals::default();
         for (step, batch) in all.take(schedule.steps.unwrap_or(usize::MAX)).enumerate() {
             self.batch.forward(&self.parameters, batch);
-            self.batch.softmax(&self.parameters, batch.labels, false);
+            self.batch.softmax(&self.parameters, batch.labels, false, None);
             if step < first {
                 self.count(batch.labels, &mut totals);
             }
@@ -55,13 +55,19 @@ impl<T: Real> Local<T> {
         &self.update
     }
 
-    /// Calls `each` with the place of every position, its loss and the token of the largest logit (of equal ones the first), with
-    /// these parameters. [`Local::update`] stays what it is. Panics as [`Local::train`] does.
-    pub fn evaluate(&mut self, theta: &[T], positions: Positions<'_>, mut each: impl FnMut(usize, f64, u32)) {
+    /// Calls `each` with the place of every position, its loss and the token of the largest logit (of equal ones the first; `never`
+    /// is passed over), with these parameters. [`Local::update`] stays what it is. Panics as [`Local::train`] does.
+    pub fn evaluate(
+        &mut self,
+        theta: &[T],
+        positions: Positions<'_>,
+        never: Option<u32>,
+        mut each: impl FnMut(usize, f64, u32),
+    ) {
         self.begin(theta, positions);
         for (i, batch) in positions.batches(self.parameters.window.context, EVALUATED).enumerate() {
             self.batch.forward(&self.parameters, batch);
-            self.batch.softmax(&self.parameters, batch.labels, true);
+            self.batch.softmax(&self.parameters, batch.labels, true, never);
             for t in 0..batch.labels.len() {
                 each(i * EVALUATED + t, self.batch.loss(t), self.batch.guesses[t]);
             }

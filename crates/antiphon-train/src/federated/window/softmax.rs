@@ -15,11 +15,13 @@ pub(super) struct Softmax<'a, T> {
     pub columns: usize,
     /// Whether guesses are looked for in all rows, or only where the label may be it.
     pub all: bool,
+    /// A token that is no guess, where they are looked for in all rows.
+    pub never: Option<u32>,
     /// Logits, then e.
     pub outputs: &'a mut [T],
     /// The label's logit minus the largest one.
     pub targets: &'a mut [T],
-    /// The first token with the largest logit.
+    /// The first token with the largest logit, but for the one that is no guess.
     pub guesses: &'a mut [u32],
     /// The sums of e; not a number if a logit is not, or is infinite.
     pub sums: &'a mut [T],
@@ -41,10 +43,23 @@ impl<T: Real> WithSimd for Softmax<'_, T> {
             let largest = largest(row);
             self.targets[t] = row[*label as usize] - largest;
             let wanted = self.all || self.targets[t] == T::default();
-            self.guesses[t] = if wanted { place(row, largest) } else { u32::MAX };
+            self.guesses[t] = match (wanted, self.never) {
+                (true, Some(never)) if self.all => without(row, never as usize),
+                (true, _) => place(row, largest),
+                (false, _) => u32::MAX,
+            };
             self.sums[t] = exponentials(row, largest);
         }
     }
+}
+
+/// Where the largest number is first, but for one place.
+#[inline(always)]
+fn without<T: Real>(row: &mut [T], never: usize) -> u32 {
+    let kept = std::mem::replace(&mut row[never], T::from_f64(f64::NEG_INFINITY));
+    let found = place(row, largest(row));
+    row[never] = kept;
+    found
 }
 
 /// The largest number; what is not a number is passed over.

@@ -143,7 +143,7 @@ fn one_step_goes_along_the_gradient() {
         let gradient = local.update().to_vec();
         let mut mean = |theta: &[f64]| {
             let mut sum = 0.0;
-            local.evaluate(theta, positions, |_, loss, _| sum += loss);
+            local.evaluate(theta, positions, None, |_, loss, _| sum += loss);
             sum / 11.0
         };
         assert!((mean(&theta) - seen.loss / 11.0).abs() < 1e-14);
@@ -192,7 +192,7 @@ fn pytorch_agrees() {
         let logits: Vec<f64> = rows.flat_map(|row| row[..v].to_vec()).collect();
         assert!(distance(&logits, &golden.logits) < 1e-14);
         let mut guesses = Vec::new();
-        local.evaluate(&golden.parameters, positions, |t, loss, guess| {
+        local.evaluate(&golden.parameters, positions, None, |t, loss, guess| {
             assert!((loss - golden.losses[t]).abs() < 1e-13);
             guesses.push(guess);
         });
@@ -231,7 +231,7 @@ fn memory_used_again_changes_nothing() {
     assert_eq!(local.train(&theta, positions, SCHEDULE), seen);
     assert_eq!(local.update(), update);
     let mut losses = 0.0;
-    local.evaluate(&theta, positions, |_, loss, _| losses += loss);
+    local.evaluate(&theta, positions, None, |_, loss, _| losses += loss);
     assert!(losses.is_finite());
     assert_eq!(local.update(), update, "evaluating leaves the update alone");
 }
@@ -275,7 +275,7 @@ fn what_is_not_finite_stays_so() {
             theta[place] = bad;
             local.train(&theta, positions, SCHEDULE);
             assert!(!local.update()[place].is_finite(), "{bad} at {place}");
-            local.evaluate(&theta, positions, |_, _, guess| assert!(guess < 21));
+            local.evaluate(&theta, positions, None, |_, _, guess| assert!(guess < 21));
         }
     }
 }
@@ -312,6 +312,7 @@ fn with<S: Simd, T: Real>(simd: S) -> Vec<T> {
         stride,
         columns,
         all: true,
+        never: Some(9),
         outputs: &mut outputs,
         targets: &mut targets,
         guesses: &mut guesses,
