@@ -59,6 +59,7 @@ fn explain(error: &anyhow::Error) -> String {
         "clients_per_round",
         "clip_norm",
         "context",
+        "dataset",
         "delta",
         "epochs",
         "epsilon",

@@ -39,7 +39,7 @@ use std::process::ExitCode;
 /// memory; `make` makes the mechanisms other than the optimum; `account` computes ε, δ or the noise
 /// multiplier; `noise` writes the noise of every step; `audit` checks the log of who took part when.
 /// `train` trains a model: a small one on digits that are compiled in, larger ones on Fashion-MNIST
-/// and CIFAR-10.
+/// and CIFAR-10, and with --federated a language model whose users are protected.
 ///
 /// First steps:
 ///   antiphon train

@@ -62,9 +62,41 @@ fn json_has_its_fields_and_the_statement_speaks_of_users() {
     std::fs::write(here.join("words"), "the\nsun\nsea\n.\n").unwrap();
     let value = json(here, &format!("{SHORT} --vocabulary words --post-processing --json"), 0);
     let statement = value["statement"].as_str().unwrap();
-    assert!(statement.contains("The vocabulary is a public list"), "{statement}");
+    assert!(statement.contains("from the file words, which is treated as public"), "{statement}");
     assert!(!statement.contains("counted in the training text"), "{statement}");
     assert_eq!(value["runs"][0]["settings"]["in_workload"], false);
+    assert_eq!(value["tested_on"], "test");
+}
+
+/// ε of a run whose vocabulary was counted in the data holds given that vocabulary: said first, and on standard error.
+#[test]
+fn a_vocabulary_from_the_data_is_a_condition() {
+    let folder = folder();
+    let here = folder.path();
+    write_users(here);
+    let line = format!("{SHORT} --mechanism identity --validation --cooldown 0:1 --output m.safetensors");
+    let assert = antiphon(here, &line).success();
+    let [text, remark] = [&assert.get_output().stdout, &assert.get_output().stderr]
+        .map(|bytes| String::from_utf8(bytes.clone()).unwrap().replace('\n', " "));
+    let condition = "This holds only if the vocabulary is taken as public";
+    let place = text.find(condition).expect("the condition");
+    assert!(place < text.find("The whole run is one Gaussian mechanism").unwrap(), "{text}");
+    assert!(remark.contains(condition), "{remark}");
+    for words in [
+        "validation users",
+        "validation accuracy",
+        "accuracy and loss on the validation users, whom ε does not protect",
+    ] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+    // The file that is released has neither the folder of the data nor figures of users whom ε does not protect.
+    std::fs::create_dir(here.join("secret")).unwrap();
+    std::fs::rename(here.join("users.jsonl"), here.join("secret/users.jsonl")).unwrap();
+    let line = line.replace("users.jsonl", "secret/users.jsonl").replace("m.safetensors", "n.safetensors");
+    antiphon(here, &line).success();
+    let model = std::fs::read(here.join("n.safetensors")).unwrap();
+    let text = String::from_utf8_lossy(&model);
+    assert!(text.contains("users.jsonl") && !text.contains("secret") && text.contains(r#""accuracy":"""#));
 }
 
 #[test]
@@ -122,6 +154,13 @@ fn wrong_input_is_named() {
     std::fs::write(here.join("none.jsonl"), "").unwrap();
     std::fs::write(here.join("one.jsonl"), "{\"user\": 1, \"text\": \"a b\"}\n").unwrap();
     std::fs::write(here.join("list.jsonl"), "[1, 2]\n").unwrap();
+    std::fs::write(here.join("twice.jsonl"), "{\"user\": 1, \"user\": 2, \"text\": \"a b\"}\n").unwrap();
+    let quiet = |user| format!("{{\"user\": {user}, \"text\": \"\"}}\n");
+    std::fs::write(
+        here.join("quiet.jsonl"),
+        (0..99).map(quiet).collect::<String>() + "{\"user\": 1, \"text\": \"a\"}\n",
+    )
+    .unwrap();
     for (flags, expected) in [
         ("--clients-per-round 0", "in 1..="),
         ("--clients-per-round 1000", "in 1..="),
@@ -147,6 +186,13 @@ fn wrong_input_is_named() {
         ("--dataset none.jsonl", "none.jsonl"),
         ("--dataset one.jsonl", "one.jsonl"),
         ("--dataset list.jsonl", "line 1"),
+        (
+            "--dataset twice.jsonl",
+            "line 1: expected an object {\"user\": …, \"text\": …}, found duplicate field `user`",
+        ),
+        ("--dataset quiet.jsonl", "expected text of the users to test on"),
+        ("--dataset .", "--dataset"),
+        ("--width 30000", "--width must be such that there are at most 67108864 parameters"),
         ("--dataset nowhere.jsonl", "nowhere.jsonl"),
         ("--dataset digits", "poets"),
     ] {

@@ -398,7 +398,9 @@ fn compare(name: &str, found: &serde_json::Value, expected: &serde_json::Value, 
     match (found, expected) {
         (serde_json::Value::Object(a), serde_json::Value::Object(b)) => {
             for (key, value) in a {
-                compare(key, value, b.get(key).unwrap_or(&serde_json::Value::Null), all);
+                // A client has a learning rate and a batch size of its own.
+                let inner = if name == "client" { &format!("client {key}") } else { key };
+                compare(inner, value, b.get(key).unwrap_or(&serde_json::Value::Null), all);
             }
         }
         _ if found != expected => all.push(format!("{name} was {found} and is {expected}")),

@@ -129,10 +129,12 @@ impl Finished {
     pub fn write_model(&self, path: &Path, force: bool) -> Result<()> {
         let mut description = self.description.clone();
         description.dataset.sha256.clear();
+        // That on users of the same file is left out: ε does not protect those.
+        let accuracy = if description.client.is_some() { String::new() } else { self.accuracy().to_string() };
         let about = [
             ("description", serde_json::to_string(&description).expect("plain fields")),
             ("statement", self.statement.to_string()),
-            ("accuracy", self.accuracy().to_string()),
+            ("accuracy", accuracy),
         ];
         checkpoint::write_parameters(path, &self.state.parameters, about, force)
     }
@@ -226,7 +228,11 @@ impl Job {
 /// What ε means, and what of all that is shown it does not cover.
 fn statement(trainer: &Trainer<'_>, design: &Design, task: &dyn Task) -> Statement {
     let clipped = task.clipped(trainer.run().clip_norm());
-    trainer.run().statement_named(design.name()).with(clipped).not_covering(task.shown())
+    let statement = trainer.run().statement_named(design.name()).with(clipped).not_covering(task.shown());
+    match task.condition() {
+        Some(condition) => statement.given(condition),
+        None => statement,
+    }
 }
 
 /// The folder of a run, if it has one, and its secrets.

@@ -6,6 +6,13 @@ use std::f64::consts::PI;
 /// Samples of the bootstrap.
 const RESAMPLED: usize = 10_000;
 
+/// What is said beside intervals of fewer than five runs. No bootstrap leaves the range of its figures, so those hold the mean at most 50, 75 and 88
+/// times in 100.
+pub fn remark(runs: usize) -> Option<&'static str> {
+    let few = "Intervals of fewer than five runs are too narrow: they hold the true mean less often than 95 times in 100.";
+    (2..5).contains(&runs).then_some(few)
+}
+
 /// A mean and its 95 % bootstrap interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {

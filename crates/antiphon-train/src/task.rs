@@ -53,6 +53,16 @@ pub trait Task: Sync {
         None
     }
 
+    /// What the data are called that a model is tested on: `test`, or something that was held out.
+    fn tested_on(&self) -> &'static str {
+        "test"
+    }
+
+    /// For the statement: what must be taken as public for ε to hold, where that is not only the number of units.
+    fn condition(&self) -> Option<String> {
+        None
+    }
+
     /// A sentence for the statement: what was clipped, and how.
     fn clipped(&self, clip_norm: f64) -> String;
 

@@ -122,6 +122,8 @@ pub enum UnitName {
     Example,
     /// All records of one person
     User,
+    /// What one person wrote in one conversation: less than user-level privacy
+    ConversationSide,
 }
 
 impl UnitName {
@@ -129,6 +131,7 @@ impl UnitName {
         match self {
             UnitName::Example => Unit::Example,
             UnitName::User => Unit::User,
+            UnitName::ConversationSide => Unit::ConversationSide,
         }
     }
 }

@@ -26,7 +26,7 @@ use antiphon_train::design::{Design, STAMPS};
 use antiphon_train::job::Job;
 use antiphon_train::kind::Kind;
 use antiphon_train::settings::Settings;
-use antiphon_train::summary::Summary;
+use antiphon_train::summary::{Summary, remark};
 use antiphon_train::task::Task;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -283,6 +283,9 @@ fn print(name: Name, rows: &[Row]) {
     }
     if rows.iter().any(|row| row.interval.is_some()) {
         say!("  Means with 95% bootstrap intervals over the runs; differences of runs with the same seed.");
+    }
+    if let Some(remark) = rows.iter().find_map(|row| remark(row.runs.len())) {
+        say!("  {remark}");
     }
 }
 

@@ -129,12 +129,16 @@ impl Kept {
     /// A run: the one that is there, or a new one, which is there from then on. Federated training may diverge, which is kept as well.
     pub fn run(&mut self, job: &Job, task: &dyn Task, purpose: Purpose<'_>) -> Result<Record> {
         let id = Description::new(task, &job.design, &job.settings, &job.privacy)?.id();
+        let place =
+            self.folder.as_ref().map(|folder| folder.join(format!("run-{}-{}", &id[..16], purpose.seed)));
         if let Some(record) = self.find(&id, purpose) {
+            // Killed before it was removed.
+            if let Some(folder) = place.filter(|folder| folder.exists()) {
+                std::fs::remove_dir_all(&folder).map_err(|source| Error::Io { path: folder, source })?;
+            }
             return Ok(record);
         }
         let start = Instant::now();
-        let place =
-            self.folder.as_ref().map(|folder| folder.join(format!("run-{}-{}", &id[..16], purpose.seed)));
         let kept = place.as_ref().map(|folder| Place {
             folder,
             every: Some(25),
@@ -274,6 +278,10 @@ fn command(words: impl IntoIterator<Item = std::ffi::OsString>) -> String {
     while let Some(word) = words.next() {
         if folder(&word) {
             words.next();
+        } else if word == "--dataset" {
+            // A file of the user's, without its folders.
+            let name = words.next().unwrap_or_default();
+            kept.extend([word, name.rsplit('/').next().unwrap_or_default().to_string()]);
         } else if !with_folder(&word) {
             kept.push(word);
         }
@@ -290,6 +298,9 @@ mod tests {
         let words = "antiphon reproduce cifar10 --data /a --epsilon 2,8 --output=b --repeats 3 -o c --force";
         let kept = command(words.split(' ').map(Into::into));
         assert_eq!(kept, "antiphon reproduce cifar10 --epsilon 2,8 --repeats 3 --force");
+        let words = "antiphon reproduce federated --dataset /home/me/chat.jsonl --repeats 3";
+        let kept = command(words.split(' ').map(Into::into));
+        assert_eq!(kept, "antiphon reproduce federated --dataset chat.jsonl --repeats 3");
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct FederatedArgs {
     /// Make the mechanism for plain sums, and apply momentum and cooldown to its output
     #[arg(long, requires = "federated", conflicts_with = "in_workload")]
     post_processing: bool,
-    /// Test on the validation users instead of the test users: for choosing settings
+    /// Test on the validation users instead of the test users: for choosing settings. ε does not cover that choice
     #[arg(long, requires = "federated")]
     validation: bool,
     /// Learning rate of the clients

@@ -84,13 +84,13 @@ use std::process::ExitCode;
 ///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl
 ///   antiphon train --dataset cifar10 --checkpoints run --log run.jsonl --resume
 ///
-/// Exit status: 0 done, 1 a mechanism file fails verification, 2 bad input,
+/// Exit status: 0 done, 1 a mechanism file fails verification or the training diverged, 2 bad input,
 /// 130 stopped.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Train {
     /// digits (compiled in), fashion-mnist or cifar10 (`antiphon data fetch`); with --federated poets (compiled in), poetry,
-    /// chitchat (`antiphon data fetch`), or a file of lines {"user": …, "text": …} whose name ends in .jsonl
+    /// chitchat (`antiphon data fetch`), or a file of lines {"user": …, "text": …}
     #[arg(long, value_name = "NAME", help_heading = "Task")]
     dataset: Option<String>,
     /// Folder of the data sets' files (default: the one that `antiphon data list` shows)
@@ -208,7 +208,7 @@ pub struct TrainingArgs {
     #[arg(long, value_name = "BETA", allow_negative_numbers = true)]
     momentum: Option<f64>,
     /// Over the last FRACTION of the steps the learning rate falls linearly to END times its value; 0:1 turns this off
-    #[arg(long, value_name = "FRACTION:END", default_value = "0.25:0.05")]
+    #[arg(long, value_name = "FRACTION:END", default_value = "0.25:0.05", value_parser = falls)]
     cooldown: Cooldown,
 }
 
@@ -266,6 +266,9 @@ impl Train {
         self.check(&names, repeats)?;
         let loaded = self.load()?;
         let task = &*loaded.task;
+        if let Some(condition) = task.condition() {
+            eprintln!("antiphon: warning: {condition}");
+        }
         if self.names_nothing() {
             self.choose(&mut names, &loaded)?;
         }
@@ -520,6 +523,14 @@ impl Train {
             true => Err(Error::Interrupted),
             false => Ok(Job { design, settings, privacy }),
         }
+    }
+}
+
+/// A cooldown, or one that does not happen.
+fn falls(text: &str) -> Result<Cooldown> {
+    match text.trim() {
+        "0:1" => Ok(Cooldown { fraction: 0.0, end: 1.0 }),
+        text => text.parse(),
     }
 }
 

@@ -18,7 +18,8 @@ pub struct SamplingArgs {
     /// at least 1)
     #[arg(long, value_name = "B", value_parser = whole, allow_negative_numbers = true)]
     min_separation: Option<usize>,
-    /// For --sampling min-separation: an example takes part at most K times (default: the number of epochs, which is also the least)
+    /// For --sampling min-separation: an example takes part at most K times (default, and the least: the number of epochs; for users the
+    /// number of turns that the rounds ask of each, which may be one more)
     #[arg(long, value_name = "K", value_parser = whole, allow_negative_numbers = true)]
     max_participations: Option<usize>,
 }

@@ -3,10 +3,9 @@
 use crate::chart::{self, Lines, Picture, Series};
 use crate::compare::{plural, table};
 use crate::output::{print_json, short_bound, wrapped};
-use antiphon::run::Unit;
 use antiphon::statement::INVALID;
 use antiphon_train::job::Finished;
-use antiphon_train::summary::Summary;
+use antiphon_train::summary::{Summary, remark};
 use antiphon_train::task::{Score, Task};
 use std::path::{Path, PathBuf};
 
@@ -60,10 +59,11 @@ impl All<'_> {
             })
             .collect();
         let unit = self.task.unit();
-        let of = if unit == Unit::Example { "examples" } else { "users" };
+        let of = unit.name().replace(' ', "_") + "s";
         let mut all = serde_json::json!({
             "dataset": self.task.name(),
-            "unit": unit.name(),
+            "unit": unit.name().replace(' ', "-"),
+            "tested_on": self.task.tested_on(),
             "model": self.task.model(),
             "parameters": self.task.parameters(),
             "runs": runs,
@@ -84,19 +84,20 @@ impl All<'_> {
         let (train, test) = (task.units(), task.tested());
         let unit = task.unit().name();
         say!(
-            "{}: {} model, {} parameters; {train} training {unit}{}, {test} test {unit}{}",
+            "{}: {} model, {} parameters; {train} training {unit}{}, {test} {} {unit}{}",
             task.name(),
             task.model(),
             task.parameters(),
             plural(train),
+            task.tested_on(),
             plural(test)
         );
         let groups = by_mechanism(self.finished);
         let repeats = self.finished.len() / groups.len();
         let heads = [
             "  mechanism",
-            "test accuracy",
-            "test loss",
+            &format!("{} accuracy", task.tested_on()),
+            &format!("{} loss", task.tested_on()),
             "ε",
             "noise multiplier",
             "learning rate",
@@ -129,6 +130,9 @@ impl All<'_> {
         }
         if repeats > 1 {
             say!("  Means of {repeats} runs each, with 95% bootstrap intervals over the runs.");
+        }
+        if let Some(remark) = remark(repeats) {
+            say!("  {remark}");
         }
         if let [(best, first), .., (last, others)] = groups.as_slice() {
             let gain = Summary::of_differences(&accuracies(first), &accuracies(others));

@@ -3,7 +3,7 @@
 use super::client::{self, Settings};
 use super::positions::Positions;
 use super::window::{Local, Schedule, Window};
-use crate::data::text::{Corpus, END, Source, TextData, TextUnit, UNKNOWN, Vocabulary};
+use crate::data::text::{Corpus, END, Source, TextData, TextName, TextUnit, UNKNOWN, Vocabulary};
 use crate::description::Data;
 use crate::engine::{Totals, add_up, in_chunks};
 use crate::task::{Score, Task, Turn};
@@ -65,8 +65,14 @@ impl Federated {
         let fingerprint = data.fingerprint().to_string();
         let TextData { name, unit, vocabulary, train, validation: chosen_on, test, .. } = data;
         let test = if validation { chosen_on } else { test };
+        if test.all_tokens() == 0 {
+            let part = if validation { "validation" } else { "test" };
+            let reason =
+                format!("expected text of the users to test on ({} {part} users), found none", test.users());
+            return Err(Error::File { path: name.to_string().into(), reason });
+        }
         Ok(Federated {
-            name: name.to_string(),
+            name: shown(&name),
             fingerprint,
             unit,
             vocabulary,
@@ -89,9 +95,11 @@ impl Federated {
         worker.positions.take(&self.train, user, self.model.context(), most_tokens, lines, draw);
         let schedule = Schedule { rate: learning_rate, batch: batch_size, epochs, steps };
         let seen = worker.local.train(parameters, worker.positions.view(), schedule);
-        // A client counts once, with its mean loss.
-        let mean = if seen.positions == 0 { 0.0 } else { seen.loss / seen.positions as f64 };
-        Totals { examples: 1, loss: if mean.is_finite() { mean } else { 0.0 }, ..Totals::default() }
+        // A client counts once, with its mean loss; one without text, or with a loss that is not finite, has none.
+        match seen.loss / seen.positions as f64 {
+            mean if mean.is_finite() => Totals { examples: 1, loss: mean, ..Totals::default() },
+            _ => Totals::default(),
+        }
     }
 
     /// The sum over what clients answer.
@@ -227,10 +235,25 @@ impl Task for Federated {
         Some(self.client)
     }
 
+    fn tested_on(&self) -> &'static str {
+        if self.validation { "validation" } else { "test" }
+    }
+
+    fn condition(&self) -> Option<String> {
+        let counted = "This holds only if the vocabulary is taken as public: it was counted in the training text, depends on all \
+                       users, and no ε covers it. A vocabulary from a public list has no such condition.";
+        (*self.vocabulary.source() == Source::Data).then(|| counted.into())
+    }
+
     fn clipped(&self, clip_norm: f64) -> String {
         let (unit, threshold) = (self.unit().name(), self.client.zero_threshold);
         let vocabulary = match self.vocabulary.source() {
             Source::Public(list) => format!(" The vocabulary is a public list: {list}."),
+            Source::Named(file) => {
+                format!(
+                    " The vocabulary is from the file {file}, which is treated as public: ε does not cover how it was made."
+                )
+            }
             Source::Data => String::new(),
         };
         let whose = match self.unit {
@@ -247,14 +270,23 @@ impl Task for Federated {
     }
 
     fn shown(&self) -> String {
-        let accuracy = if self.validation { ", the accuracy on validation users" } else { "" };
         let vocabulary = match self.vocabulary.source() {
-            Source::Public(_) => "",
+            Source::Public(_) | Source::Named(_) => "",
             Source::Data => ", the vocabulary (its words were counted in the training text)",
         };
         format!(
-            "the training loss and the numbers of clipped and zeroed updates that are shown here{accuracy}{vocabulary}"
+            "the training loss and the numbers of clipped and zeroed updates that are shown here, accuracy and loss on the {} \
+             users, whom ε does not protect{vocabulary}",
+            self.tested_on()
         )
+    }
+}
+
+/// A file without its folders: those of a machine belong into no model and no id.
+fn shown(name: &TextName) -> String {
+    match name {
+        TextName::File(path) => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+        name => name.to_string(),
     }
 }
 

@@ -28,6 +28,8 @@ pub use local::Local;
 use antiphon::noise::Key;
 use antiphon::{Error, Result};
 
+/// Parameters at most: every thread has several copies of them.
+const MOST_PARAMETERS: usize = 1 << 26;
 /// Sizes at most: products of them, and tokens as `u32`, are then far from overflow.
 const LARGEST: usize = 1 << 20;
 
@@ -48,7 +50,17 @@ impl Window {
                 return Err(Error::argument(name, format!("in {least}..={LARGEST}"), value));
             }
         }
-        Ok(Window { vocabulary, width, context })
+        let window = Window { vocabulary, width, context };
+        match window.parameters() {
+            0..=MOST_PARAMETERS => Ok(window),
+            parameters => {
+                let allowed = format!(
+                    "such that there are at most {MOST_PARAMETERS} parameters (V·D + J·D² + D + V for V = {vocabulary} tokens, D = width, \
+                     J = {context} tokens of context; here {parameters})"
+                );
+                Err(Error::argument("width", allowed, width))
+            }
+        }
     }
 
     /// V, the number of tokens.

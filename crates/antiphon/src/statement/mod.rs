@@ -40,6 +40,12 @@ impl Statement {
         self.meaning.iter().cloned().chain([not_covered]).chain(self.signature.clone()).collect()
     }
 
+    /// The statement with a condition under which alone it holds, right behind its first sentences.
+    pub fn given(mut self, condition: impl Into<String>) -> Statement {
+        self.meaning.insert(self.meaning.len().min(1), condition.into());
+        self
+    }
+
     /// The statement with what a program has to add.
     pub fn with(mut self, sentence: impl Into<String>) -> Statement {
         self.meaning.push(sentence.into());

@@ -153,6 +153,8 @@ pub struct Difference {
     pub target_epsilon: f64,
     pub algorithm: &'static str,
     pub minus: &'static str,
+    /// Whether both are private, and their ε hold for what the runs do.
+    pub comparable: bool,
     /// None if a run diverged.
     pub loss: Option<Summary>,
     pub accuracy: Summary,
@@ -173,6 +175,7 @@ pub fn differences(rows: &[Row]) -> Vec<Difference> {
                 target_epsilon: row.target_epsilon,
                 algorithm: row.algorithm,
                 minus: other.algorithm,
+                comparable: [row, other].iter().all(|row| row.private && row.valid),
                 loss: pairs.map(|(ours, theirs)| Summary::of_differences(&ours, &theirs)),
                 accuracy: Summary::of_differences(&accuracies(row), &accuracies(other)),
             });

@@ -45,6 +45,8 @@ pub struct Results {
     pub model: String,
     pub parameters: usize,
     pub delta: f64,
+    /// What must be taken as public for ε to hold.
+    pub condition: Option<String>,
     pub rows: Vec<Row>,
     pub differences: Vec<row::Difference>,
     pub paper: paper::Paper,
@@ -74,6 +76,7 @@ pub fn run(
         model: test.model(),
         parameters: test.parameters(),
         delta,
+        condition: test.condition(),
         differences: differences(&rows),
         rows,
         paper: paper::paper()?,

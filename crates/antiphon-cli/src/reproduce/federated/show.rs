@@ -8,7 +8,7 @@ use crate::compare::table;
 use crate::output::{text_width, wrapped};
 use crate::reproduce::say_files;
 use antiphon::statement::INVALID;
-use antiphon_train::summary::Summary;
+use antiphon_train::summary::{Summary, remark};
 use std::path::PathBuf;
 
 pub fn json(results: &Results, files: &[PathBuf]) -> serde_json::Value {
@@ -22,6 +22,7 @@ pub fn json(results: &Results, files: &[PathBuf]) -> serde_json::Value {
         "parameters": results.parameters,
         "delta": results.delta,
         "unit": "user",
+        "condition": results.condition,
         "private": "no: the runs are seeded, and learning rates were chosen on validation users",
         "rows": results.rows,
         "differences": results.differences,
@@ -153,7 +154,12 @@ fn print_differences(results: &Results, epsilon: f64) {
     };
     let rows: Vec<[String; 3]> = these
         .map(|difference| {
-            let pair = format!("  {} minus {}", difference.algorithm, difference.minus);
+            let mark = match results.rows.iter().find(|row| row.algorithm == difference.minus) {
+                Some(row) if !row.private => " **",
+                Some(row) if !row.valid => " *",
+                _ => "",
+            };
+            let pair = format!("  {} minus {}{mark}", difference.algorithm, difference.minus);
             [pair, loss(&difference.loss), difference.accuracy.in_hundredths("")]
         })
         .collect();
@@ -191,6 +197,8 @@ fn notes(results: &Results) {
             "Differences are of runs with the same seed, with 95% bootstrap intervals over the seeds.".into(),
         );
     }
+    lines.extend(rows.iter().find_map(|row| remark(row.runs.len())).map(String::from));
+    lines.extend(results.condition.clone());
     if rows.iter().all(|row| row.zeroed == 0) {
         lines.push("No update was zeroed in any of these runs.".into());
     }

@@ -304,7 +304,7 @@ fn a_vocabulary_from_a_file_is_public() {
     let text = File::new(crowd(60, "The cat isn't here."));
     let list = text.beside("list.txt", "The\r\n\n.\nISN’T\nthe\ncat\n");
     let data = text.load(|options| options.vocabulary = VocabularyChoice::File(list.clone())).unwrap();
-    assert_eq!(*data.vocabulary.source(), Source::Public("the file list.txt".into()));
+    assert_eq!(*data.vocabulary.source(), Source::Named("list.txt".into()));
     assert_eq!((3..7).map(|id| data.vocabulary.word(id)).collect::<Vec<_>>(), ["the", ".", "isn't", "cat"]);
     assert_eq!(line(&data, &data.train, 0, 0), ["the", "cat", "isn't", "<unknown>", ".", "<end>"]);
     assert!(data.vocabulary.is_punctuation(4) && !data.vocabulary.is_punctuation(5));

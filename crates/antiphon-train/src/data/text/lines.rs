@@ -2,6 +2,7 @@
 
 use crate::data::checked::Checked;
 use serde::Serialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 /// A line of a file.
@@ -18,6 +19,8 @@ pub struct Record {
 
 /// Reads all lines of a file. Empty lines are skipped; any other line that is not of the form is an error with its number.
 pub fn parse(bytes: &[u8]) -> Checked<Vec<Record>> {
+    // Some editors put a mark before UTF-8.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let lines = bytes.split(|&byte| byte == b'\n').enumerate();
     let filled = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
     let records: Vec<Record> = filled
@@ -34,11 +37,13 @@ const FORM: &str = r#"{"user": …, "text": …}"#;
 fn record(line: &[u8]) -> Checked<Record> {
     let line =
         str::from_utf8(line).map_err(|error| format!("expected UTF-8, found something else: {error}"))?;
-    let value: Value =
-        serde_json::from_str(line).map_err(|error| format!("expected an object {FORM}, found {error}"))?;
+    let found = |error: serde_json::Error| format!("expected an object {FORM}, found {error}");
+    let value: Value = serde_json::from_str(line).map_err(found)?;
     let Value::Object(mut fields) = value else {
         return Err(format!("expected an object {FORM}, found {}", kind(&value)));
     };
+    // A map keeps the last of two fields of one name, and text would be another user's.
+    serde_json::from_str::<Once>(line).map_err(found)?;
     let user = identifier(&mut fields, "user")?.ok_or(format!("expected {FORM}, found no field \"user\""))?;
     let conversation = identifier(&mut fields, "conversation")?;
     match fields.remove("text") {
@@ -46,6 +51,17 @@ fn record(line: &[u8]) -> Checked<Record> {
         Some(other) => Err(format!("expected a string as \"text\", found {}", kind(&other))),
         None => Err(format!("expected {FORM}, found no field \"text\"")),
     }
+}
+
+/// Refuses a field that is there twice.
+#[derive(serde::Deserialize)]
+struct Once {
+    #[serde(rename = "user")]
+    _user: Option<IgnoredAny>,
+    #[serde(rename = "text")]
+    _text: Option<IgnoredAny>,
+    #[serde(rename = "conversation")]
+    _conversation: Option<IgnoredAny>,
 }
 
 /// The name of a user or a conversation. No fractions: the same one could be written in several ways, and would be several users.

@@ -43,7 +43,7 @@ impl FromStr for TextName {
         }
         match text.ends_with(".jsonl") || Path::new(text).is_file() {
             true => Ok(TextName::File(text.into())),
-            false => Err(Error::argument("text", "poets, poetry, chitchat or a file of JSON lines", text)),
+            false => Err(Error::argument("dataset", "poets, poetry, chitchat or a file of JSON lines", text)),
         }
     }
 }

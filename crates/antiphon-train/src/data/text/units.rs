@@ -32,6 +32,11 @@ fn records(name: &TextName, data: &Path) -> Result<(PathBuf, Vec<Record>)> {
     }
     match name {
         TextName::File(path) => {
+            let io = |source| Error::Io { path: path.clone(), source };
+            // A pipe would be waited for without an end.
+            if !fs::metadata(path).map_err(io)?.is_file() {
+                return Err(Error::File { path: path.clone(), reason: "expected a regular file".into() });
+            }
             let bytes = fs::read(path).map_err(|source| Error::Io { path: path.clone(), source })?;
             let refuse = |reason| Error::File { path: path.clone(), reason };
             Ok((path.clone(), parse(&bytes).map_err(refuse)?))

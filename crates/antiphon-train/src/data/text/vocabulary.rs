@@ -24,6 +24,8 @@ pub enum VocabularyChoice {
 pub enum Source {
     /// A list that does not depend on the users of the text; what list.
     Public(String),
+    /// A file that was named. Whether it is public cannot be known.
+    Named(String),
     /// Counted in the training text. It depends on the users, and ε does not cover that.
     Data,
 }
@@ -162,7 +164,7 @@ fn from_file(path: &Path, tokens: Tokens, size: usize) -> Result<Vocabulary> {
     let bytes = fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
     let words = parse(&bytes, tokens).map_err(|reason| Error::File { path: path.into(), reason })?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    Ok(Vocabulary::new(words, size, Source::Public(format!("the file {name}"))))
+    Ok(Vocabulary::new(words, size, Source::Named(name.into())))
 }
 
 /// A token from each line that is not empty, as the tokens of a text are.
