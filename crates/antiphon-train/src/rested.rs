@@ -95,7 +95,7 @@ mod tests {
         // B·size = users: a fixed order is forced, and 160 turns fill 32 rounds.
         assert!(drawn[..32].iter().all(|now| now.len() == 5));
         assert!(drawn[32].is_empty());
-        let mut turns = vec![0; 40];
+        let mut turns = [0; 40];
         drawn.iter().flatten().for_each(|user| turns[*user] += 1);
         assert!(turns.iter().all(|turns| *turns == 4));
     }

@@ -107,12 +107,12 @@ impl Sweep<'_> {
             }
         }
         let target = self.args.epsilon[place];
-        let row =
-            |((algorithm, (settings, tried)), runs): ((&Algorithm, (Settings, Vec<Tried>)), Vec<Record>)| {
-                let noise = self.iterate_noise(algorithm, &settings, place)?;
-                Ok(Row::new(algorithm, target, noise, tried, runs))
-            };
-        algorithms.iter().zip(chosen).zip(runs).map(row).collect()
+        let mut rows = Vec::new();
+        for ((algorithm, (settings, tried)), runs) in algorithms.iter().zip(chosen).zip(runs) {
+            let noise = self.iterate_noise(algorithm, &settings, place)?;
+            rows.push(Row::new(algorithm, target, noise, tried, runs));
+        }
+        Ok(rows)
     }
 
     /// The noise in the parameters, with this rate.
