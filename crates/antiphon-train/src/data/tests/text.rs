@@ -405,7 +405,7 @@ fn names_are_read() {
     let path = folder.path().join("lines");
     complains(
         path.to_str().unwrap().parse::<TextName>(),
-        &["text must be poets, poetry, chitchat or a file"],
+        &["dataset must be poets, poetry, chitchat or a file"],
     );
     fs::write(&path, "").unwrap();
     assert_eq!(path.to_str().unwrap().parse::<TextName>().unwrap(), TextName::File(path.clone()));
