@@ -178,6 +178,10 @@ impl Task for Classification {
         Data { name: Task::name(self), sha256: self.fingerprint() }
     }
 
+    fn tested_on(&self) -> &'static str {
+        if self.held_out { "held-out" } else { "test" }
+    }
+
     fn clipped(&self, clip_norm: f64) -> String {
         format!("The gradient of every example was clipped to norm {clip_norm}.")
     }
