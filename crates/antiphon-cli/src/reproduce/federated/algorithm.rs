@@ -122,7 +122,7 @@ mod tests {
     fn algorithms_differ_from_the_protocol_in_one_thing() {
         let users = 342_477;
         let usual = named("mf6").settings(users, None, 0.5);
-        assert_eq!(usual, Settings::federated(users, 1.0, None));
+        assert_eq!(usual, Settings { learning_rate: 0.5, ..Settings::federated(users, 1.0, None) });
         for name in
             ["mf1", "honaker", "honaker-best", "dp-fedavg", "dp-fedavg-assumed", "comb-blt", "unnoised"]
         {
