@@ -305,7 +305,10 @@ fn wrong_input_is_named() {
         ),
         ("m.safetensors --noise-multiplier 1 --delta 2", "--delta must be in (0, 1), got 2"),
         ("junk.safetensors --noise-multiplier 1 --delta 1e-6", "junk.safetensors"),
-        ("--noise-multiplier 1 --delta 1e-6 --unit family", "[possible values: example, user, conversation-side]"),
+        (
+            "--noise-multiplier 1 --delta 1e-6 --unit family",
+            "[possible values: example, user, conversation-side]",
+        ),
     ] {
         let found = message(folder.path(), &format!("account {line}"), 2);
         assert!(found.contains(expected), "`{line}` should say `{expected}`, said: {found}");
