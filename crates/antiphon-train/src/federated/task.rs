@@ -128,16 +128,14 @@ impl Federated {
         let worker =
             || Worker { local: Local::new(&self.model), positions: Positions::default(), sum: vec![0.0; d] };
         let (workers, totals) = in_chunks(users, 1, worker, |worker, users| {
-            let mut totals = match answer(worker, users[0]) {
+            let answer = answer(worker, users[0]);
+            let (mut totals, update) = match &answer {
                 Answer::Silent => return Totals::default(),
-                Answer::Trained(totals) => totals,
+                Answer::Trained(totals) => (*totals, worker.local.update()),
                 #[cfg(test)]
-                Answer::Sent(update) => {
-                    let fate = client::add(rule, self.client.zero_threshold, &update, &mut worker.sum);
-                    return Totals { examples: 1, zeroed: usize::from(fate.zeroed), ..Totals::default() };
-                }
+                Answer::Sent(update) => (Totals { examples: 1, ..Totals::default() }, &update[..]),
             };
-            let fate = client::add(rule, self.client.zero_threshold, worker.local.update(), &mut worker.sum);
+            let fate = client::add(rule, self.client.zero_threshold, update, &mut worker.sum);
             totals.zeroed += usize::from(fate.zeroed);
             totals.clipped += usize::from(fate.factor > 0.0 && fate.factor < 1.0);
             totals.not_finite += usize::from(!fate.norm.is_finite());

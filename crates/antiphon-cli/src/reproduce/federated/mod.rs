@@ -33,8 +33,7 @@ pub struct FederatedArgs {
     /// One part (default: all three)
     #[arg(long, value_enum)]
     part: Option<Part>,
-    /// poetry, chitchat (`antiphon data fetch`), poets (compiled in), or a file of lines {"user": …, "text": …} whose name ends in
-    /// .jsonl
+    /// poetry, chitchat (`antiphon data fetch`), poets (compiled in), or a file of lines {"user": …, "text": …}
     #[arg(long, value_name = "NAME", default_value = "poetry")]
     dataset: String,
     /// Folder of the data sets' files (default: the one that `antiphon data list` shows)
