@@ -117,6 +117,7 @@ fn shards_are_the_whole_in_any_ranges() {
         let mut run = PrivateRun::new(mechanism(), &shard, key(2)).unwrap();
         let places: Vec<usize> = ranges.iter().flat_map(|r| r.start as usize..r.end as usize).collect();
         assert_eq!(run.coordinates(), places.len());
+        assert!(run.ranges().into_iter().flatten().map(|i| i as usize).eq(places.iter().copied()));
         for all in &whole {
             let expected: Vec<f64> = places.iter().map(|i| all[*i]).collect();
             assert_eq!(take(&mut run), expected, "{ranges:?}");
@@ -567,5 +568,125 @@ fn buffers_change_what_it_costs_to_go_on_and_nothing_else() {
         let message = run.restore_buffers(&path("other")).unwrap_err().to_string();
         assert!(message.contains("of another run"), "{message}");
         assert_eq!(whole(&mut run), expected[7..], "it goes on without them");
+    }
+}
+
+#[test]
+fn noise_that_is_made_ahead_is_the_same_and_gives_nothing_away() {
+    for mechanism in [mechanism(), tree(), comb()] {
+        let expected = whole(&mut PrivateRun::new(mechanism.clone(), &settings(), key(7)).unwrap());
+        let mut run = PrivateRun::new(mechanism.clone(), &settings(), key(7)).unwrap();
+        run.prepare().unwrap(); // a run that has not begun: nothing is drawn before its key file knows of it
+        for (step, expected) in expected.iter().enumerate() {
+            assert_eq!(&take(&mut run), expected);
+            let before = run.state();
+            run.prepare().unwrap();
+            run.prepare().unwrap();
+            assert_eq!((run.step(), run.state()), (step + 1, before), "no step is taken");
+            if step < 11 {
+                let text = run.privatize(&mut vec![0.0f32; 1000]).unwrap_err().to_string();
+                assert!(text.contains("admit those who take part"), "{text}");
+            }
+        }
+        assert!(run.admit(12, &batch(12)).is_err());
+    }
+}
+
+#[test]
+fn a_device_makes_the_same_rows_from_the_key_and_a_recurrence() {
+    let blt = {
+        let (schema, workload) = (Schema::epochs(3, 4).unwrap(), Workload::prefix_sum(12));
+        let run = antiphon::mechanism::family::Run::new(&schema, &workload, &|_| true);
+        verify(make::make(families::BLT, &run).unwrap()).unwrap()
+    };
+    let identity = {
+        let (schema, workload) = (Schema::epochs(3, 4).unwrap(), Workload::prefix_sum(12));
+        let stamped = Structured::formula(families::IDENTITY, 1);
+        verify(make::structured(stamped, &schema, &workload, 1e-3, &|_| true).unwrap()).unwrap()
+    };
+    for mechanism in [comb(), blt, identity] {
+        let mut host = PrivateRun::new(mechanism.clone(), &settings(), key(8)).unwrap();
+        let mut run = PrivateRun::new(mechanism, &settings(), key(8)).unwrap();
+        assert!(run.made_elsewhere().unwrap_err().to_string().contains("admit those who take part"));
+        let mut buffers: Vec<Vec<f64>> = Vec::new();
+        for step in 0..12 {
+            host.admit(step, &batch(step)).unwrap();
+            let mut expected = vec![0.0f32; 1000];
+            host.row_into(&mut expected).unwrap();
+            run.admit(step, &batch(step)).unwrap();
+            let found = run.made_elsewhere().unwrap();
+            assert_eq!((run.step(), &found), (step + 1, &run.recurrence(step).unwrap()));
+            // What the documentation of a recurrence says, column by column.
+            let rows: Vec<Vec<f32>> = found
+                .inputs
+                .iter()
+                .map(|(input, _)| {
+                    let mut z = vec![0.0f32; 1000];
+                    run.noise_key().fill_f32(*input, 0, &mut z);
+                    z
+                })
+                .collect();
+            if found.first {
+                buffers = vec![vec![0.0; 1000]; found.buffers.len()];
+            }
+            for (column, expected) in expected.iter().enumerate() {
+                let weighted = found.inputs.iter().zip(&rows).map(|((_, w), z)| w * f64::from(z[column]));
+                let mixed = weighted.fold(0.0, |sum, x| sum + x);
+                let mut row = mixed;
+                for ((taken, kept), buffer) in found.buffers.iter().zip(&mut buffers) {
+                    row -= taken * buffer[column];
+                    buffer[column] = kept * buffer[column] + mixed;
+                }
+                assert_eq!(((found.scale * row) as f32).to_bits(), expected.to_bits(), "{step} {column}");
+            }
+        }
+        assert_eq!(run.state(), host.state());
+        assert!(run.made_elsewhere().unwrap_err().to_string().contains("the run has 12 steps"));
+        assert!(run.recurrence(12).is_err());
+    }
+    let mut dense = PrivateRun::new(mechanism(), &settings(), key(8)).unwrap();
+    dense.admit(0, &batch(0)).unwrap();
+    let text = dense.made_elsewhere().unwrap_err().to_string();
+    assert!(text.contains("comb-blt, blt and identity") && dense.step() == 0, "{text}");
+}
+
+#[test]
+fn two_processes_that_go_on_with_one_run_are_found_when_a_state_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    let open = || PrivateRun::new(mechanism(), &settings(), Key::load(&path).unwrap()).unwrap();
+    let mut stalled = PrivateRun::new(mechanism(), &settings(), Key::fresh(&path).unwrap()).unwrap();
+    take(&mut stalled);
+    stalled.state_is_kept().unwrap();
+    let state = stalled.state();
+    // Another process takes its place, and is ahead.
+    let mut other = open();
+    other.restore(&state).unwrap();
+    (0..3).for_each(|_| drop(take(&mut other)));
+    other.state_is_kept().unwrap();
+    assert!(stalled.check_latest().is_err() && other.check_latest().is_ok() && open().check_latest().is_ok());
+    take(&mut stalled);
+    let text = stalled.state_is_kept().unwrap_err().to_string();
+    assert!(
+        text.contains("a state after 4 steps of this run was kept") && text.contains("after 2 steps"),
+        "{text}"
+    );
+    // Who goes back on purpose has said so.
+    let mut repeated = open();
+    repeated.restore_repeating(&state).unwrap();
+    take(&mut repeated);
+    repeated.check_latest().unwrap();
+    repeated.state_is_kept().unwrap();
+    assert!(open().restore(&repeated.state()).is_err());
+}
+
+#[test]
+fn the_bits_of_a_key_make_the_same_key() {
+    for cipher in Cipher::ALL {
+        let key = Key::from_seed(3, cipher);
+        let again = Key::from_bytes(*key.secret(), cipher);
+        assert_eq!((again.fingerprint(), again.origin()), (key.fingerprint(), Origin::Bytes));
+        assert_eq!(again.with_origin(Origin::File).origin(), Origin::File);
+        assert_eq!(key.with_origin(Origin::File).origin(), Origin::Seed);
     }
 }

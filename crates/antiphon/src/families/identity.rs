@@ -6,7 +6,7 @@ use crate::mechanism::Family;
 use crate::mechanism::factorization::{Cost, Factorization, Past, add_squares};
 use crate::mechanism::family::{Explicit, Needs, Row, Stamp};
 use crate::mechanism::stamp::Shared;
-use crate::mechanism::stream::{Access, Draw, Kernel, TILE, scaled};
+use crate::mechanism::stream::{Access, Draw, Kernel, Recurrence, TILE, scaled};
 use crate::workload::Workload;
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,6 +71,11 @@ impl Kernel for Normals {
 
     fn access(&self) -> Access<'_> {
         Access::Single
+    }
+
+    fn recurrence(&self, step: usize) -> Option<Recurrence> {
+        let inputs = vec![(step as u64, 1.0)];
+        Some(Recurrence { inputs, buffers: Vec::new(), scale: self.stddev, first: true })
     }
 }
 

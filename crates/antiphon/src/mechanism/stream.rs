@@ -23,8 +23,33 @@ pub trait Kernel: Send + Sync {
     /// How rows are made one after another.
     fn access(&self) -> Access<'_>;
 
+    /// How a row is made, where that is a [`Recurrence`].
+    fn recurrence(&self, _step: usize) -> Option<Recurrence> {
+        None
+    }
+
     /// All that fixes the numbers, beside the name of the mechanism, σ and Z.
     fn describe(&self, _hash: &mut Sha256) {}
+}
+
+/// One row of noise as a device can make it that knows nothing of mechanisms, from rows of Z and a few buffers s_q that it keeps:
+///
+/// ```text
+/// z̃ = 0 + Σ_i weight_i·z_i      ξ = z̃ − Σ_q taken_q·s_q      s_q ← kept_q·s_q + z̃      row = scale·ξ
+/// ```
+///
+/// in double precision and in this order, every product and every sum rounded by itself, and the row rounded to single precision at the end:
+/// so it has the same bits wherever it is made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recurrence {
+    /// The rows of Z, and their weights.
+    pub inputs: Vec<(u64, f64)>,
+    /// taken_q and kept_q.
+    pub buffers: Vec<(f64, f64)>,
+    /// σ and the gain of the step.
+    pub scale: f64,
+    /// Whether all buffers are zero before it.
+    pub first: bool,
 }
 
 /// What the next row costs.

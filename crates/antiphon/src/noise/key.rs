@@ -77,6 +77,7 @@ impl std::fmt::Display for Cipher {
 /// [`PrivateRun`](crate::run::PrivateRun) takes the one that it is given, and [`Key::split`] takes the key that it makes others from.
 pub struct Key {
     pub(super) stream: Stream,
+    secret: [u8; 32],
     origin: Origin,
     /// Where it is to be recorded what the key is used for, before the first number is drawn.
     pub(crate) record: Option<Record>,
@@ -116,7 +117,7 @@ impl Key {
             Cipher::Aes256Ctr => Stream::aes(secret),
             Cipher::ChaCha20 => Stream::ChaCha20(secret),
         };
-        Key { stream, origin: Origin::Bytes, record: None }
+        Key { stream, secret, origin: Origin::Bytes, record: None }
     }
 
     /// The cipher.
@@ -132,8 +133,19 @@ impl Key {
         self.origin
     }
 
-    pub(crate) fn with_origin(self, origin: Origin) -> Key {
-        Key { origin, ..self }
+    /// The same bits with another origin: for a process of a run whose key another process has read. A key from a seed stays one: statements say that
+    /// its noise is not private.
+    pub fn with_origin(self, origin: Origin) -> Key {
+        match self.origin {
+            Origin::Seed => self,
+            _ => Key { origin, ..self },
+        }
+    }
+
+    /// The secret bits: for whoever draws the same field on another device, or in another process of the same run. Who knows them knows
+    /// the noise.
+    pub fn secret(&self) -> &[u8; 32] {
+        &self.secret
     }
 
     /// The same with a file that is to say what the key is used for.
@@ -145,7 +157,12 @@ impl Key {
 
     /// Another hold on the same key, for what draws from it within one run.
     pub(crate) fn share(&self) -> Key {
-        Key { stream: self.stream.clone(), origin: self.origin, record: self.record.clone() }
+        Key {
+            stream: self.stream.clone(),
+            secret: self.secret,
+            origin: self.origin,
+            record: self.record.clone(),
+        }
     }
 
     /// Writes uniform random words: those of a step, from its first on. They are what normals are made of, so a key serves one

@@ -6,6 +6,7 @@
 use super::{Cipher, Key, Origin, fresh_secret};
 use crate::atomic;
 use crate::error::{Error, Hint, Result};
+use crate::text::counted;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Write;
@@ -86,7 +87,12 @@ fn create_for(path: &Path, cipher: Cipher, uses: Vec<Use>) -> Result<Key> {
 impl Key {
     /// A fresh key in a new file, which will say what it is used for. An existing file is an error.
     pub fn fresh(path: &Path) -> Result<Key> {
-        create_for(path, Cipher::fastest(), Vec::new())
+        Key::fresh_for(path, Cipher::fastest())
+    }
+
+    /// The same with a cipher of one's choice.
+    pub fn fresh_for(path: &Path, cipher: Cipher) -> Result<Key> {
+        create_for(path, cipher, Vec::new())
     }
 
     /// The key in a file. A [`PrivateRun`](crate::run::PrivateRun) that begins with it is recorded there, and another one is refused.
@@ -175,17 +181,30 @@ pub(crate) fn claim_run(record: &Record, id: &str, goes_on_after: Option<usize>)
     }
 }
 
-/// Records that a state of the run after so many steps was kept.
-pub(crate) fn record_kept(record: &Record, id: &str, steps: usize) -> Result<()> {
+/// Records that a state of the run after so many steps was kept. If a later one was kept already, another process goes on with the run, or has: two of
+/// them would use the same noise for different sums. Only a run that repeats steps on purpose may do that.
+pub(crate) fn record_kept(record: &Record, id: &str, steps: usize, may_be_earlier: bool) -> Result<()> {
     let _others_wait = locked(&record.path);
     let (_, mut stored) = load(&record.path)?;
     match stored.uses.as_deref_mut() {
         Some([Use::Run { id: known, kept }]) if known == id => {
+            if let Some(later) = kept.filter(|later| *later > steps && !may_be_earlier) {
+                return Err(overtaken(record, later, steps));
+            }
             *kept = Some(kept.map_or(steps, |before| before.max(steps)));
             write(&record.path, true, &stored)
         }
         _ => Ok(()), // a run that has not begun
     }
+}
+
+/// What is wrong where a later state was kept than the one that a process has.
+pub(crate) fn overtaken(record: &Record, later: usize, steps: usize) -> Error {
+    let (path, later, steps) = (record.path.display(), counted(later, "step"), counted(steps, "step"));
+    Error::Privacy(format!(
+        "{path}: a state after {later} of this run was kept, later than this one, after {steps}: another process goes on with the run. Two processes with \
+         one key use the same noise for different sums: stop this one, and publish nothing of it"
+    ))
 }
 
 /// After how many steps the last state of the run was kept, as far as its key file knows.

@@ -40,7 +40,7 @@ pub mod file;
 mod fill;
 mod key;
 pub mod key_file;
-mod polynomials;
+pub mod polynomials;
 mod prepared;
 mod product;
 mod rows;

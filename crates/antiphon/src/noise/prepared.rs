@@ -7,6 +7,7 @@ use super::source::{self, Source, TILE};
 use super::{Key, Part, Rows, Stddev, Table};
 use crate::error::{Error, Result};
 use crate::mechanism::Noise;
+use crate::mechanism::stream::Recurrence;
 use crate::verify::Verified;
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,6 +60,11 @@ impl Prepared {
         let within = coordinate % TILE as u64;
         self.source.tile(key, step..step + 1, coordinate - within, &mut row);
         Ok(row[within as usize])
+    }
+
+    /// How the row of a step is made, where a device can make it from rows of Z and a few buffers: identity, blt, comb-blt.
+    pub fn recurrence(&self, step: usize) -> Option<Recurrence> {
+        self.source.recurrence(step)
     }
 
     pub(super) fn source(&self) -> &dyn Source {

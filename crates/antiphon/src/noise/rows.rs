@@ -149,6 +149,11 @@ impl Rows {
         (self.columns.end - self.columns.start) as usize
     }
 
+    /// Which coordinates these are.
+    pub fn range(&self) -> Range<u64> {
+        self.columns.clone()
+    }
+
     /// The step that is next.
     pub fn position(&self) -> usize {
         self.next

@@ -9,7 +9,7 @@ use super::stamps::{Stamp, Stamps};
 use super::transform::LARGEST;
 use crate::error::{Error, Hint, Result};
 use crate::mechanism::Noise;
-use crate::mechanism::stream::Access;
+use crate::mechanism::stream::{Access, Recurrence};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -31,6 +31,11 @@ pub trait Source: Send + Sync {
 
     /// For sources whose rows are made one after another: the stamp of a step.
     fn stamp_of(&self, _step: usize) -> Option<&Stamp> {
+        None
+    }
+
+    /// How a row is made, where that is a [`Recurrence`] with rows of the whole Z.
+    fn recurrence(&self, _step: usize) -> Option<Recurrence> {
         None
     }
 

@@ -8,7 +8,7 @@ use super::source::{Source, TILE, check_overflow};
 use super::transform::{Bytes, GROUP};
 use crate::error::{Error, Result};
 use crate::mechanism::Structured;
-use crate::mechanism::stream::{Access, Kernel};
+use crate::mechanism::stream::{Access, Kernel, Recurrence};
 use sha2::{Digest, Sha256};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -94,6 +94,13 @@ impl Source for Stamps {
 
     fn stamp_of(&self, step: usize) -> Option<&Stamp> {
         self.stamps.get(self.stamps.partition_point(|stamp| stamp.steps.end <= step))
+    }
+
+    fn recurrence(&self, step: usize) -> Option<Recurrence> {
+        let stamp = self.stamp_of(step)?;
+        let mut found = stamp.kernel.recurrence(step - stamp.steps.start)?;
+        found.inputs.iter_mut().for_each(|(input, _)| *input += stamp.input);
+        Some(found)
     }
 
     fn describe(&self, hash: &mut Sha256) {

@@ -9,11 +9,13 @@ use super::{Privacy, Sampled, Settings, Unit};
 use crate::accounting::calibrate::Run;
 use crate::error::{Error, Result};
 use crate::families;
+use crate::mechanism::stream::Recurrence;
 use crate::mechanism::{Noise, Structured};
-use crate::noise::key_file::{self, Record};
+use crate::noise::key_file;
 use crate::noise::{Key, Origin, Prepared, Rows, Stddev, buffers};
 use crate::text::counted;
 use crate::verify::Verified;
+use std::ops::Range;
 use std::path::Path;
 
 /// Numbers to which noise can be added: `f32` and `f64`.
@@ -61,28 +63,27 @@ pub struct PrivateRun {
     clip_norm: f64,
     privacy: Privacy,
     identity: Identity,
-    key: Source,
+    key: Key,
+    /// Seals states.
+    seal: Seal,
+    prepared: Prepared,
     rows: Vec<Rows>,
     row: Vec<f32>,
+    /// Whether `row` is that of the step that is next.
+    ready: bool,
     step: usize,
     /// Who was admitted to the step that is next.
     admitted: Option<Admitted>,
     began: Began,
     restored: bool,
+    /// Whether it goes on from an earlier state than the last one, on purpose.
+    repeats: bool,
     log: Option<Writer>,
 }
 
 struct Admitted {
     units: Vec<u64>,
     changes: Changes,
-}
-
-/// What is kept of the key beside the noise that it makes.
-struct Source {
-    origin: Origin,
-    record: Option<Record>,
-    /// Seals states.
-    seal: Seal,
 }
 
 /// Whether a key file knows of this run.
@@ -206,13 +207,17 @@ impl PrivateRun {
             clip_norm: settings.clip_norm,
             privacy,
             identity,
-            key: Source { origin: key.origin(), record: key.record.clone(), seal: Seal::new(&key) },
+            seal: Seal::new(&key),
+            key,
+            prepared: prepared.clone(),
             rows,
             row: vec![0.0; coordinates],
+            ready: false,
             step: 0,
             admitted: None,
             began: Began::No,
             restored: false,
+            repeats: false,
             log: None,
         })
     }
@@ -233,6 +238,11 @@ impl PrivateRun {
     /// Numbers in a sum: the coordinates of this process.
     pub fn coordinates(&self) -> usize {
         self.row.len()
+    }
+
+    /// Which coordinates these are, in the order of the sum; ranges that touch are one.
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        self.rows.iter().map(Rows::range).collect()
     }
 
     /// What it costs.
@@ -283,7 +293,7 @@ impl PrivateRun {
 
     /// Where the key comes from.
     pub fn origin(&self) -> Origin {
-        self.key.origin
+        self.key.origin()
     }
 
     /// The standard deviation of the numbers in Z.
@@ -348,6 +358,40 @@ impl PrivateRun {
         Ok(())
     }
 
+    /// Makes the noise of the next step ahead of time, so that [`PrivateRun::privatize`] and [`PrivateRun::row_into`] only have to add or copy it.
+    /// Nothing is given away and no step is taken. Does nothing in a run that has not begun (no step was admitted in this process) or has ended.
+    pub fn prepare(&mut self) -> Result<()> {
+        if self.began == Began::Here && self.step < self.steps() && !self.ready {
+            self.make()?;
+        }
+        Ok(())
+    }
+
+    /// Takes the step without making its noise, for those who make it elsewhere, on a device, from the key and what is returned. The noise of the
+    /// step is then that of [`PrivateRun::row_into`] to the last bit, if it is made as a [`Recurrence`] says.
+    pub fn made_elsewhere(&mut self) -> Result<Recurrence> {
+        let found = self.recurrence(self.step.min(self.steps() - 1))?;
+        self.take()?;
+        Ok(found)
+    }
+
+    /// How the noise of any step is made, where a device can make it.
+    pub fn recurrence(&self, step: usize) -> Result<Recurrence> {
+        if step >= self.steps() {
+            return Err(Error::argument("step", format!("in 0..={}", self.steps() - 1), step));
+        }
+        self.prepared.recurrence(step).ok_or_else(|| {
+            Error::Unsupported(
+                "noise can be made on a device for the mechanisms comb-blt, blt and identity: others need more than a few buffers".into(),
+            )
+        })
+    }
+
+    /// The key of the noise, for those who make it elsewhere. Who knows it knows the noise.
+    pub fn noise_key(&self) -> &Key {
+        &self.key
+    }
+
     /// Refuses now what would be refused later: goes through all steps that are left with the units that a schedule will admit.
     pub fn rehearse(&self, schedule: impl Fn(usize) -> Vec<usize>) -> Result<()> {
         let mut who = match &self.who {
@@ -378,7 +422,7 @@ impl PrivateRun {
             participation,
             seal: String::new(),
         };
-        state.seal = self.key.seal.of(&state);
+        state.seal = self.seal.of(&state);
         state
     }
 
@@ -397,11 +441,28 @@ impl PrivateRun {
     }
 
     /// Says that a state of this moment is where no crash can reach it. From then on no earlier one is restored: going back would use the noise
-    /// of the steps between for something else. The key file remembers it; a key without a file does not.
+    /// of the steps between for something else. The key file remembers it; a key without a file does not. An error if a later one was kept:
+    /// another process goes on with the run.
     pub fn state_is_kept(&self) -> Result<()> {
         match &self.key.record {
-            Some(record) => key_file::record_kept(record, &self.identity.id(), self.step),
+            Some(record) => {
+                // One that has not begun will be refused when it does, with the reason.
+                let may_be_earlier = self.repeats || self.began == Began::No;
+                key_file::record_kept(record, &self.identity.id(), self.step, may_be_earlier)
+            }
             None => Ok(()),
+        }
+    }
+
+    /// Refuses a run that another process has overtaken: before a state is written in place of a later one.
+    pub fn check_latest(&self) -> Result<()> {
+        let Some(record) = self.key.record.as_ref().filter(|_| self.began != Began::No && !self.repeats)
+        else {
+            return Ok(());
+        };
+        match key_file::kept(record, &self.identity.id())? {
+            Some(later) if later > self.step => Err(key_file::overtaken(record, later, self.step)),
+            _ => Ok(()),
         }
     }
 
@@ -445,7 +506,7 @@ impl PrivateRun {
             return Err(Error::argument("the version of the state", "1", state.antiphon_run_state));
         }
         self.identity.check(&state.identity)?;
-        if state.seal != self.key.seal.of(state) {
+        if state.seal != self.seal.of(state) {
             return Err(Error::Privacy("the state was changed after the run had given it out".into()));
         }
         if state.step > self.steps() {
@@ -476,7 +537,8 @@ impl PrivateRun {
             }
         }
         self.rows.iter_mut().try_for_each(|rows| rows.seek(state.step))?;
-        (self.step, self.began, self.restored) = (state.step, Began::Elsewhere, true);
+        (self.step, self.began, self.restored, self.repeats) =
+            (state.step, Began::Elsewhere, true, repeating);
         Ok(())
     }
 
@@ -523,13 +585,15 @@ impl PrivateRun {
 
     /// Draws the noise of the step into `row`, and takes the step.
     fn draw(&mut self) -> Result<()> {
-        self.check_step(self.step)?;
-        let Some(admitted) = &self.admitted else {
-            return Err(Error::Privacy(format!(
-                "step {} has no noise yet: admit those who take part in it first",
-                self.step
-            )));
-        };
+        self.check_admitted()?;
+        if !self.ready {
+            self.make()?;
+        }
+        self.take()
+    }
+
+    /// Makes the row of the step that is next.
+    fn make(&mut self) -> Result<()> {
         let mut rest = &mut self.row[..];
         for rows in &mut self.rows {
             rows.seek(self.step)?; // an earlier try may have failed halfway
@@ -537,14 +601,33 @@ impl PrivateRun {
             rows.next_into(now)?;
             rest = later;
         }
-        if let Some(log) = &mut self.log {
+        self.ready = true;
+        Ok(())
+    }
+
+    /// Takes the step: who was admitted has taken part.
+    fn take(&mut self) -> Result<()> {
+        self.check_admitted()?;
+        if let (Some(log), Some(admitted)) = (&mut self.log, &self.admitted) {
             log.append(self.step, &admitted.units)?;
         }
         if let Some(admitted) = self.admitted.take() {
             self.who.commit(admitted.changes);
         }
         self.step += 1;
+        self.ready = false;
         Ok(())
+    }
+
+    fn check_admitted(&self) -> Result<()> {
+        self.check_step(self.step)?;
+        match self.admitted {
+            Some(_) => Ok(()),
+            None => Err(Error::Privacy(format!(
+                "step {} has no noise yet: admit those who take part in it first",
+                self.step
+            ))),
+        }
     }
 
     /// Records in the key's file what the key is used for, before the first number is drawn.

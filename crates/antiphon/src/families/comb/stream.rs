@@ -11,7 +11,7 @@ use super::factorization::Coefficients;
 use super::margin::margin;
 use super::shape::Comb;
 use crate::error::Result;
-use crate::mechanism::stream::{Access, Draw, Kernel, Stream, TILE};
+use crate::mechanism::stream::{Access, Draw, Kernel, Recurrence, Stream, TILE};
 use pulp::{Arch, Simd, WithSimd};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -72,6 +72,20 @@ impl Kernel for Noise {
 
     fn access(&self) -> Access<'_> {
         Access::Stream(self)
+    }
+
+    fn recurrence(&self, step: usize) -> Option<Recurrence> {
+        let mut mix = Vec::new();
+        self.mix(step, &mut mix);
+        let residue = step % self.comb.period;
+        let input = |(i, weight)| ((i * self.comb.period + residue) as u64, weight);
+        let buffers = self.weights.iter().copied().zip(self.comb.filter.zeros().iter().copied());
+        Some(Recurrence {
+            inputs: mix.into_iter().enumerate().map(input).collect(),
+            buffers: buffers.collect(),
+            scale: self.stddev * self.comb.output_gain(step),
+            first: step == 0,
+        })
     }
 
     fn describe(&self, hash: &mut Sha256) {
