@@ -24,6 +24,10 @@ pub struct Series {
     /// A solid line with marks, which suits few points and noisy lines; smooth lines look better without, and then
     /// differ by their dashes.
     pub marker: bool,
+    /// Intervals: where they stand, their lower and their upper ends.
+    pub bars: Vec<(f64, f64, f64)>,
+    /// The name of another series, in whose colour this one is dashed. It is not in the legend.
+    pub like: Option<String>,
 }
 
 /// Several line charts in one picture. They share one legend, and series of the same name look the same in all of them;
@@ -96,8 +100,10 @@ pub fn draw(panels: &[Lines], columns: usize, plot: Point) -> Result<Canvas> {
     let mut canvas = Canvas::new(width, charts + common.rows.len() as f64 * LEGEND_ROW + EDGE / 2.0);
     for (k, (panel, axes)) in panels.iter().zip(&axes).enumerate() {
         let legend = own.get(k).unwrap_or(&common);
-        let look =
-            |series: &Series| legend.names.iter().position(|(name, _)| *name == series.name).unwrap_or(0);
+        let look = |series: &Series| {
+            let wanted = series.like.as_ref().unwrap_or(&series.name);
+            legend.names.iter().position(|(name, _)| name == wanted).unwrap_or(0)
+        };
         let corner =
             (EDGE + cell.0 * (k % columns) as f64 + left, EDGE + cell.1 * (k / columns) as f64 + top);
         let middle = (corner.0 + plot.0 / 2.0, corner.1 + plot.1 / 2.0);
@@ -109,13 +115,21 @@ pub fn draw(panels: &[Lines], columns: usize, plot: Point) -> Result<Canvas> {
         canvas.text(&panel.y_label, (corner.0 - left + 8.0, middle.1), label, Align::Upwards);
         frame(&mut canvas, axes, corner, plot);
         for series in &panel.series {
-            for line in visible(series, axes, corner, plot) {
-                stroke(&mut canvas, &line, look(series), series.marker);
+            for line in visible(&series.points, axes, corner, plot) {
+                match series.like {
+                    Some(_) => dashed(&mut canvas, &line, look(series), DASHES[1]),
+                    None => stroke(&mut canvas, &line, look(series), series.marker),
+                }
+            }
+            for &(x, low, high) in &series.bars {
+                for line in visible(&[(x, low), (x, high)], axes, corner, plot) {
+                    bar(&mut canvas, &line, look(series));
+                }
             }
         }
         // Above all lines.
         for series in panel.series.iter().filter(|series| series.marker) {
-            for line in visible(series, axes, corner, plot) {
+            for line in visible(&series.points, axes, corner, plot) {
                 marks(&mut canvas, &line, look(series));
             }
         }
@@ -155,7 +169,11 @@ impl Legend<'_> {
 }
 
 fn axes(panel: &Lines, plot: Point) -> (Axis, Axis) {
-    let points = || panel.series.iter().flat_map(|series| &series.points);
+    let ends = |series: &Series| -> Vec<Point> {
+        series.bars.iter().flat_map(|&(x, low, high)| [(x, low), (x, high)]).collect()
+    };
+    let points =
+        || panel.series.iter().flat_map(move |series| [series.points.clone(), ends(series)].concat());
     // A label that cannot be measured cannot be drawn either, which is said then.
     let width = |label: &str| text_width(label, TICK).unwrap_or(0.0);
     let apart = |places: &[(f64, &str)]| {
@@ -174,7 +192,7 @@ fn axes(panel: &Lines, plot: Point) -> (Axis, Axis) {
 /// The names of all series, each once, and whether it has marks.
 fn names(panels: &[Lines]) -> Vec<(&str, bool)> {
     let mut names: Vec<(&str, bool)> = Vec::new();
-    for series in panels.iter().flat_map(|panel| &panel.series) {
+    for series in panels.iter().flat_map(|panel| &panel.series).filter(|series| series.like.is_none()) {
         if !names.iter().any(|(name, _)| *name == series.name) {
             names.push((&series.name, series.marker));
         }
@@ -238,10 +256,10 @@ fn frame(canvas: &mut Canvas, (x, y): &(Axis, Axis), corner: Point, plot: Point)
 
 /// The connected parts of a line on the canvas. Of many points in a column of pixels the first, lowest, highest and last
 /// remain, which looks the same and keeps the SVG small.
-fn visible(series: &Series, (x, y): &(Axis, Axis), corner: Point, plot: Point) -> Vec<Vec<Point>> {
+fn visible(points: &[Point], (x, y): &(Axis, Axis), corner: Point, plot: Point) -> Vec<Vec<Point>> {
     let place =
         |&(a, b): &Point| Some((corner.0 + x.place(a)? * plot.0, corner.1 + (1.0 - y.place(b)?) * plot.1));
-    let places: Vec<Option<Point>> = series.points.iter().map(place).collect();
+    let places: Vec<Option<Point>> = points.iter().map(place).collect();
     let parts = places.split(|place| place.is_none()).filter(|part| !part.is_empty());
     let column = |point: &Point| (point.0 * 2.0).floor();
     let thin = |part: &[Option<Point>]| {
@@ -262,7 +280,18 @@ fn visible(series: &Series, (x, y): &(Axis, Axis), corner: Point, plot: Point) -
 
 /// A line: solid if it has marks, else with the dashes of its look.
 fn stroke(canvas: &mut Canvas, line: &[Point], look: usize, solid: bool) {
-    let pattern = if solid { &[] } else { DASHES[look % DASHES.len()] };
+    dashed(canvas, line, look, if solid { &[] } else { DASHES[look % DASHES.len()] });
+}
+
+/// An interval: a line with short ends.
+fn bar(canvas: &mut Canvas, line: &[Point], look: usize) {
+    stroke(canvas, line, look, true);
+    for &(x, y) in line {
+        stroke(canvas, &[(x - 4.0, y), (x + 4.0, y)], look, true);
+    }
+}
+
+fn dashed(canvas: &mut Canvas, line: &[Point], look: usize, pattern: &[f64]) {
     // Noise needs room to be seen as such.
     let width = if line.len() > 500 { 1.25 } else { 1.75 };
     for piece in dashes(line, pattern) {
@@ -362,13 +391,14 @@ mod tests {
 
     #[test]
     fn series_of_one_name_look_alike_and_breaks_are_kept() {
-        let series = |name: &str, points| Series { name: name.into(), points, marker: false };
+        let series =
+            |name: &str, points| Series { name: name.into(), points, marker: false, ..Series::default() };
         let gap = series("b", vec![(0.0, 1.0), (1.0, 2.0), (2.0, f64::NAN), (3.0, 1.0), (4.0, 1.0)]);
         let one = Lines { series: vec![series("a", vec![]), gap.clone()], ..Lines::default() };
         let two = Lines { series: vec![gap.clone(), series("c", vec![])], ..Lines::default() };
         assert_eq!(names(&[one.clone(), two]), [("a", false), ("b", false), ("c", false)]);
         let plot = (100.0, 100.0);
-        let parts = visible(&gap, &axes(&one, plot), (0.0, 0.0), plot);
+        let parts = visible(&gap.points, &axes(&one, plot), (0.0, 0.0), plot);
         assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2]);
     }
 
@@ -378,7 +408,7 @@ mod tests {
         let series = Series { points: (0..100_000).map(wave).collect(), ..Series::default() };
         let chart = Lines { series: vec![series.clone()], ..Lines::default() };
         let plot = (300.0, 200.0);
-        let parts = visible(&series, &axes(&chart, plot), (0.0, 0.0), plot);
+        let parts = visible(&series.points, &axes(&chart, plot), (0.0, 0.0), plot);
         assert!(parts[0].len() < 2500, "{}", parts[0].len());
         let top = parts[0].iter().fold(f64::MAX, |top, point| top.min(point.1));
         assert!(parts[0].iter().filter(|point| point.1 == top).count() == 1);

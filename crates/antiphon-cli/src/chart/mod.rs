@@ -48,7 +48,7 @@ mod tests {
             title: "A & B < C".into(),
             x_label: "step".into(),
             y_label: "loss".into(),
-            series: vec![Series { name: "σ".into(), points, marker: true }],
+            series: vec![Series { name: "σ".into(), points, marker: true, ..Series::default() }],
             ..Lines::default()
         }
     }
@@ -103,7 +103,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let points = vec![(f64::NAN, 1.0), (0.0, 0.0), (1.0, f64::INFINITY), (-1.0, 1e300)];
         for (k, points) in [points, vec![], vec![(2.0, 2.0)]].into_iter().enumerate() {
-            let series = vec![Series { name: "odd".into(), points, marker: k == 0 }];
+            let series = vec![Series { name: "odd".into(), points, marker: k == 0, ..Series::default() }];
             let chart = Lines { series, log_x: k == 0, log_y: k < 2, ..Lines::default() };
             write(folder.path(), &format!("odd{k}"), &Picture::Lines(chart), false).unwrap();
         }

@@ -53,6 +53,7 @@ pub fn draw(
                 name: name.clone(),
                 points: places.iter().map(|(cost, over)| (x(cost), *over)).collect(),
                 marker: true,
+                ..Series::default()
             })
             .collect(),
     };

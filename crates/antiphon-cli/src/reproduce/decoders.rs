@@ -67,13 +67,24 @@ pub fn run(pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
         name: "optimal factorization".into(),
         points: figure.stamps.iter().map(|s| (*s as f64, optimum)).collect(),
         marker: false,
+        ..Series::default()
     }];
     for pair in &figure.pairs {
         let of_pair = || rows.iter().filter(|row| row.restart == pair.restart);
         let restart = of_pair().map(|row| (row.stamps as f64, row.restart_loss)).collect();
-        series.push(Series { name: format!("{} (restarted)", pair.restart), points: restart, marker: true });
+        series.push(Series {
+            name: format!("{} (restarted)", pair.restart),
+            points: restart,
+            marker: true,
+            ..Series::default()
+        });
         let optimal = of_pair().map(|row| (row.stamps as f64, row.optimal_loss)).collect();
-        series.push(Series { name: pair.optimal.clone(), points: optimal, marker: true });
+        series.push(Series {
+            name: pair.optimal.clone(),
+            points: optimal,
+            marker: true,
+            ..Series::default()
+        });
     }
     let chart = Lines {
         title: format!(

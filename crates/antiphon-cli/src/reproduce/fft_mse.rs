@@ -123,6 +123,7 @@ fn picture(rows: &[Row], rho: f64) -> Picture {
         name: name.into(),
         points: rows.iter().filter_map(|row| Some((row.steps as f64, f(row)?))).collect(),
         marker: true,
+        ..Series::default()
     };
     Picture::Lines(Lines {
         title: format!("FFT mechanism, single participation, ρ = {rho}"),

@@ -100,7 +100,7 @@ impl Kept {
 
     /// The finished runs of a file. Those of version 0.1 have former names of mechanisms, which are shown as today's; they are found by
     /// their ids, which did not change.
-    fn read(file: &Path) -> Result<Vec<Record>> {
+    pub fn read(file: &Path) -> Result<Vec<Record>> {
         let io = |source| Error::Io { path: file.into(), source };
         let mut text = match std::fs::read_to_string(file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),

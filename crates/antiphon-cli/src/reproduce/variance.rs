@@ -79,7 +79,7 @@ pub fn run(pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
                 known.insert((name, *stamps), evaluation);
                 let title = if *stamps == 1 { name.clone() } else { format!("{name} ×{stamps}") };
                 let points = variances.iter().enumerate().map(|(t, v)| (t as f64, *v)).collect();
-                series.push(Series { name: title, points, marker: true });
+                series.push(Series { name: title, points, marker: true, ..Series::default() });
                 curves.push(Curve {
                     figure: figure.name.clone(),
                     panel: panel.title.clone(),

@@ -220,7 +220,7 @@ pub fn picture(
                 runs.iter().map(|run| figure(&run.state.epochs[i].test)).sum::<f64>() / runs.len() as f64
             };
             let points = (0..epochs).map(|i| (runs[0].state.epochs[i].step as f64, mean(i))).collect();
-            Series { name: labelled(name, runs[0].privacy.valid), points, marker: true }
+            Series { name: labelled(name, runs[0].privacy.valid), points, marker: true, ..Series::default() }
         })
         .collect();
     // The largest: mechanisms with the same noise multiplier have different ones.

@@ -34,7 +34,9 @@ fn by_epsilon(results: &Results, label: &str, figure: impl Fn(&Row) -> f64) -> L
         let (name, point) = (name(row), (row.target_epsilon, figure(row)));
         match series.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.push(point),
-            None => series.push(Series { name, points: vec![point], marker: row.private }),
+            None => {
+                series.push(Series { name, points: vec![point], marker: row.private, ..Series::default() })
+            }
         }
     }
     for series in &mut series {
@@ -65,14 +67,19 @@ fn zeroed(results: &Results) -> Grid {
         let rows: Vec<&Row> = results.rows.iter().filter(|row| row.target_epsilon == *epsilon).collect();
         let line = |name: String, row: &Row| {
             let points = row.zeroed_by_round().into_iter().enumerate().map(|(t, x)| (t as f64, x)).collect();
-            Series { name, points, marker: true }
+            Series { name, points, marker: true, ..Series::default() }
         };
         let mut series: Vec<Series> =
             rows.iter().filter(|row| row.zeroed > 0).map(|row| line(name(row), row)).collect();
         if series.is_empty() {
             series.extend(rows.first().map(|row| line("no update was zeroed".into(), row)));
             // A point that is not seen: the axis ends at one instead of nothing.
-            series.push(Series { name: String::new(), points: vec![(0.0, 1.0)], marker: false });
+            series.push(Series {
+                name: String::new(),
+                points: vec![(0.0, 1.0)],
+                marker: false,
+                ..Series::default()
+            });
         }
         Lines {
             title: format!("ε = {epsilon}"),

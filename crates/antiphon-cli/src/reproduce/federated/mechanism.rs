@@ -181,6 +181,7 @@ fn picture(curves: &[Curve], delta: f64) -> Grid {
             name: curve.mechanism.into(),
             points: curve.variances.iter().enumerate().map(|(t, v)| (t as f64, *v)).collect(),
             marker: true,
+            ..Series::default()
         };
         Lines {
             title: format!("ε = {}, δ = {delta:e}", these[0].target_epsilon),

@@ -5,6 +5,8 @@
 //! out, not on the test images. With `--output` every finished run is a line in a file there, an unfinished one has
 //! checkpoints beside it, and the same command continues with both (with `--force` once there are pictures).
 
+mod figure;
+
 use super::kept::{Kept, Purpose, Record};
 use super::{GAP, Pictures, factorization};
 use crate::chart::{Lines, Picture, Series};
@@ -61,6 +63,9 @@ pub struct Accuracy {
     /// One of the paper's two ablations instead of --mechanisms
     #[arg(long, value_enum, conflicts_with = "mechanisms")]
     ablation: Option<Ablation>,
+    /// Train nothing: draw accuracy against ε from the runs that --output has, with the paper's points, and print them
+    #[arg(long, conflicts_with_all = ["epsilon", "mechanisms", "repeats", "learning_rates", "momentums", "ablation", "epochs"])]
+    figure: bool,
     /// Passes over the data instead of the protocol's, for a quick test
     #[arg(long, value_name = "K")]
     epochs: Option<usize>,
@@ -98,6 +103,9 @@ struct Row {
 
 impl Accuracy {
     pub fn run(&self, name: Name, pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
+        if self.figure {
+            return figure::run(name, pictures, json);
+        }
         let what = name.as_str();
         let figure = match self.ablation {
             None => what.to_string(),
@@ -304,7 +312,7 @@ fn picture(name: Name, rows: &[Row]) -> Lines {
         let name = train::labelled(&row.mechanism, row.runs[0].valid);
         match series.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.extend(points),
-            None => series.push(Series { name, points, marker: true }),
+            None => series.push(Series { name, points, marker: true, ..Series::default() }),
         }
     }
     let title = match (rows.first(), several) {

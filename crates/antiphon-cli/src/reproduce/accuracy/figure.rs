@@ -1,0 +1,326 @@
+//! `--figure`: accuracy against ε, from the runs that are kept and from no others. Nothing is trained.
+
+use super::super::kept::{Kept, Record};
+use super::super::{Pictures, say_files};
+use super::DELTA;
+use crate::chart::{Lines, Picture, Series};
+use crate::compare::table;
+use crate::output::{answer, print_json};
+use crate::train::labelled;
+use antiphon::error::{Error, Result};
+use antiphon::statement::INVALID;
+use antiphon_train::data::Name;
+use antiphon_train::settings::Settings;
+use antiphon_train::summary::Summary;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What the paper's figure says.
+#[derive(Deserialize)]
+struct Paper {
+    dataset: String,
+    epsilon: Vec<f64>,
+    curves: Vec<Curve>,
+}
+
+#[derive(Deserialize)]
+struct Curve {
+    mechanism: String,
+    accuracy: Vec<f64>,
+}
+
+impl Paper {
+    fn read() -> anyhow::Result<Paper> {
+        Ok(serde_json::from_str(include_str!("../../../../../repro/accuracy.json"))?)
+    }
+
+    /// The curve of a mechanism, if this is its data set.
+    fn curve(&self, name: Name, mechanism: &str) -> Option<Vec<(f64, f64)>> {
+        let curve = self.curves.iter().find(|curve| curve.mechanism == mechanism)?;
+        (self.dataset == name.as_str())
+            .then(|| self.epsilon.iter().copied().zip(curve.accuracy.iter().copied()).collect())
+    }
+
+    /// The accuracy of a mechanism at an ε.
+    fn at(&self, name: Name, mechanism: &str, epsilon: f64) -> Option<f64> {
+        let curve = self.curve(name, mechanism)?;
+        curve.into_iter().find(|point| point.0 == epsilon).map(|point| point.1)
+    }
+}
+
+/// What the settings of a point were chosen by.
+#[derive(Clone, Copy, PartialEq, Serialize, Debug)]
+#[serde(rename_all = "kebab-case")]
+enum Chosen {
+    /// There was one.
+    Given,
+    /// Accuracy on training examples that were held out.
+    HeldOut,
+    /// Accuracy on the test images, which is too good: somewhat less is to be expected of new images.
+    Test,
+}
+
+/// A mechanism at an ε.
+#[derive(Serialize)]
+struct Point {
+    mechanism: String,
+    target_epsilon: f64,
+    valid: bool,
+    #[serde(flatten)]
+    accuracy: Summary,
+    runs: usize,
+    settings: Settings,
+    /// Settings that were tried.
+    tried: usize,
+    chosen: Chosen,
+    /// Read off the paper's figure, in percent.
+    paper: Option<f64>,
+}
+
+/// Reads the runs of a folder, prints and draws.
+pub fn run(name: Name, pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
+    let Some(folder) = &pictures.output else {
+        let allowed = "given with --figure: the folder that has the runs, in which the figure is drawn";
+        return Err(Error::argument("--output", allowed, "nothing").into());
+    };
+    let figure = format!("{}-epsilon", name.as_str());
+    let file = folder.join(format!("{}.jsonl", name.as_str()));
+    if !file.exists() {
+        return Err(Error::argument(
+            "--output",
+            format!("a folder with {}.jsonl", name.as_str()),
+            folder.display(),
+        )
+        .into());
+    }
+    pictures.check(&[&figure])?;
+    let paper = Paper::read()?;
+    let points = points(name, &Kept::read(&file)?, &paper)?;
+    let files = pictures.draw(&figure, &Picture::Lines(picture(name, &points, &paper)))?;
+    match json {
+        true => print_json(
+            &serde_json::json!({ "ok": true, "dataset": name.as_str(), "points": points, "files": files }),
+        )?,
+        false => print(name, &points, &files),
+    }
+    Ok(answer(true))
+}
+
+/// One point for each mechanism and ε, in the order of the runs and by ε.
+fn points(name: Name, records: &[Record], paper: &Paper) -> Result<Vec<Point>> {
+    let mut found: Vec<Point> = Vec::new();
+    let tested = || records.iter().filter(|record| !record.held_out && record.target_epsilon.is_some());
+    let mut mechanisms: Vec<&str> = Vec::new();
+    tested().for_each(|record| {
+        if !mechanisms.contains(&record.mechanism.as_str()) {
+            mechanisms.push(&record.mechanism);
+        }
+    });
+    for mechanism in mechanisms {
+        let mut epsilons: Vec<f64> = tested()
+            .filter(|record| record.mechanism == mechanism)
+            .filter_map(|record| record.target_epsilon)
+            .collect();
+        epsilons.sort_by(f64::total_cmp);
+        epsilons.dedup();
+        for epsilon in epsilons {
+            let here =
+                |record: &&Record| record.mechanism == mechanism && record.target_epsilon == Some(epsilon);
+            found.extend(point(name, &records.iter().filter(here).collect::<Vec<_>>(), epsilon, paper));
+        }
+    }
+    if found.is_empty() {
+        return Err(Error::argument("--output", "a folder with finished runs", "a file of runs without any"));
+    }
+    Ok(found)
+}
+
+/// The runs of a mechanism at an ε, with the settings that were best on held-out examples, or else on the test images.
+fn point(name: Name, records: &[&Record], epsilon: f64, paper: &Paper) -> Option<Point> {
+    let mean = |settings: &Settings, held_out: bool| {
+        let of: Vec<f64> = records
+            .iter()
+            .filter(|record| record.settings == *settings && record.held_out == held_out)
+            .map(|record| record.accuracy)
+            .collect();
+        (!of.is_empty()).then(|| Summary::of(&of))
+    };
+    let mut tried: Vec<Settings> = Vec::new();
+    for record in records {
+        if !tried.contains(&record.settings) {
+            tried.push(record.settings);
+        }
+    }
+    let tested: Vec<Settings> =
+        tried.iter().copied().filter(|settings| mean(settings, false).is_some()).collect();
+    // Held-out examples decide where all settings that were tested have runs on them, and they can decide.
+    let held_out = tried.len() > 1 && tested.iter().all(|settings| mean(settings, true).is_some());
+    let best = |a: &&Settings, b: &&Settings| {
+        let of =
+            |settings: &Settings| mean(settings, held_out).map_or(f64::NEG_INFINITY, |summary| summary.mean);
+        of(a).total_cmp(&of(b))
+    };
+    let settings = *tested.iter().max_by(best)?;
+    let chosen = match (held_out, tested.len()) {
+        (true, _) => Chosen::HeldOut,
+        (false, 1) => Chosen::Given,
+        (false, _) => Chosen::Test,
+    };
+    let runs = records.iter().filter(|record| record.settings == settings && !record.held_out).count();
+    let mechanism = records[0].mechanism.clone();
+    Some(Point {
+        target_epsilon: epsilon,
+        valid: records[0].valid,
+        accuracy: mean(&settings, false)?,
+        runs,
+        settings,
+        tried: tried.len(),
+        chosen,
+        paper: paper.at(name, &mechanism, epsilon),
+        mechanism,
+    })
+}
+
+fn picture(name: Name, points: &[Point], paper: &Paper) -> Lines {
+    let mut series: Vec<Series> = Vec::new();
+    let mut dashed = Vec::new();
+    for point in points {
+        let at = (point.target_epsilon, 100.0 * point.accuracy.mean);
+        let bar = point.accuracy.interval.map(|[low, high]| (at.0, 100.0 * low, 100.0 * high));
+        let label = labelled(&point.mechanism, point.valid);
+        match series.iter_mut().find(|series| series.name == label) {
+            Some(series) => {
+                series.points.push(at);
+                series.bars.extend(bar);
+            }
+            None => {
+                if let Some(curve) = paper.curve(name, &point.mechanism) {
+                    dashed.push(Series { points: curve, like: Some(label.clone()), ..Series::default() });
+                }
+                series.push(Series {
+                    name: label,
+                    points: vec![at],
+                    marker: true,
+                    bars: bar.into_iter().collect(),
+                    ..Series::default()
+                });
+            }
+        }
+    }
+    let with_paper = if dashed.is_empty() { "" } else { "; dashed: the paper" };
+    series.extend(dashed);
+    Lines {
+        title: format!("{name}, δ = {DELTA:e}{with_paper}"),
+        x_label: "ε".into(),
+        y_label: "test accuracy, %".into(),
+        log_x: true,
+        series,
+        ..Lines::default()
+    }
+}
+
+fn print(name: Name, points: &[Point], files: &[PathBuf]) {
+    say!(
+        "{name}, δ = {DELTA:e}; seeded runs that are kept: not private, whoever knows the seed can compute the noise"
+    );
+    let heads = [
+        "  mechanism",
+        "ε",
+        "test accuracy",
+        "the paper",
+        "runs",
+        "learning rate",
+        "momentum",
+        "settings tried",
+    ];
+    let cells = |point: &Point| {
+        let tried = match point.chosen {
+            Chosen::Test => format!("{} †", point.tried),
+            _ => point.tried.to_string(),
+        };
+        [
+            format!("  {}", point.mechanism),
+            format!("{}{}", point.target_epsilon, if point.valid { "" } else { " *" }),
+            point.accuracy.in_hundredths("%"),
+            point.paper.map_or(String::new(), |paper| format!("{paper:.1}%")),
+            point.runs.to_string(),
+            point.settings.learning_rate.to_string(),
+            point.settings.momentum.to_string(),
+            tried,
+        ]
+    };
+    table(&heads.map(String::from), &points.iter().map(cells).collect::<Vec<_>>());
+    if points.iter().any(|point| !point.valid) {
+        say!("  * {INVALID}");
+    }
+    if points.iter().any(|point| point.chosen == Chosen::Test) {
+        say!(
+            "  † The best of them on the test images: somewhat less is to be expected of new images. Elsewhere held-out examples decided, or there was one."
+        );
+    }
+    if points.iter().any(|point| point.accuracy.interval.is_some()) {
+        say!("  Means with 95% bootstrap intervals over the runs.");
+    }
+    if points.iter().any(|point| point.paper.is_some()) {
+        say!("  The paper's figures are read off its picture, within half a point.");
+    }
+    say_files(files, name.as_str());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of the kept ones, changed.
+    fn record(mechanism: &str, epsilon: f64, rate: f64, seed: u64, held_out: bool, accuracy: f64) -> Record {
+        let line = include_str!("../../../../../repro/results/cifar10.jsonl").lines().next().unwrap();
+        let record: Record = serde_json::from_str(line).unwrap();
+        let settings = Settings { learning_rate: rate, ..record.settings };
+        let mechanism = mechanism.into();
+        Record { mechanism, target_epsilon: Some(epsilon), settings, seed, held_out, accuracy, ..record }
+    }
+
+    #[test]
+    fn settings_are_chosen_on_held_out_examples_where_all_of_them_have_runs_there() {
+        let paper = Paper::read().unwrap();
+        let chosen = |records: &[Record]| {
+            let points = points(Name::Cifar10, records, &paper).unwrap();
+            let of = |point: &Point| (point.settings.learning_rate, point.chosen, point.tried, point.runs);
+            points.iter().map(of).collect::<Vec<_>>()
+        };
+        // 0.2 is better on the test images, 0.1 on those that were held out.
+        let tested =
+            [record("optimal", 2.0, 0.1, 1, false, 0.50), record("optimal", 2.0, 0.2, 1, false, 0.60)];
+        let held_out =
+            [record("optimal", 2.0, 0.1, 1, true, 0.55), record("optimal", 2.0, 0.2, 1, true, 0.54)];
+        assert_eq!(chosen(&tested), [(0.2, Chosen::Test, 2, 1)]);
+        assert_eq!(chosen(&[&tested[..], &held_out[..1]].concat()), [(0.2, Chosen::Test, 2, 1)]);
+        assert_eq!(chosen(&[&tested[..], &held_out[..]].concat()), [(0.1, Chosen::HeldOut, 2, 1)]);
+        assert_eq!(chosen(&[&tested[..1], &held_out[..]].concat()), [(0.1, Chosen::HeldOut, 2, 1)]);
+        assert_eq!(chosen(&tested[..1]), [(0.1, Chosen::Given, 1, 1)]);
+        // Seeds are averaged, and ε and mechanisms are kept apart.
+        let more = [record("optimal", 2.0, 0.1, 2, false, 0.52), record("optimal", 1.0, 0.1, 1, false, 0.4)];
+        let all = points(Name::Cifar10, &[&tested[..1], &more].concat(), &paper).unwrap();
+        assert_eq!(
+            all.iter().map(|point| (point.target_epsilon, point.runs)).collect::<Vec<_>>(),
+            [(1.0, 1), (2.0, 2)]
+        );
+        assert!((all[1].accuracy.mean - 0.51).abs() < 1e-12 && all[1].accuracy.interval.is_some());
+        assert_eq!((all[0].paper, all[1].paper), (None, Some(57.9)));
+        assert!(points(Name::Cifar10, &held_out, &paper).is_err());
+    }
+
+    #[test]
+    fn the_paper_stands_beside_ours_on_its_own_data_alone() {
+        let paper = Paper::read().unwrap();
+        assert!(paper.curves.iter().all(|curve| curve.accuracy.len() == paper.epsilon.len()));
+        let records =
+            [record("optimal", 2.0, 0.1, 1, false, 0.5), record("identity", 2.0, 0.1, 1, false, 0.3)];
+        let lines = |name: Name| picture(name, &points(name, &records, &paper).unwrap(), &paper);
+        let (cifar, fashion) = (lines(Name::Cifar10), lines(Name::FashionMnist));
+        let dashed = |lines: &Lines| lines.series.iter().filter(|series| series.like.is_some()).count();
+        assert_eq!((dashed(&cifar), dashed(&fashion)), (1, 0));
+        assert!(cifar.title.contains("dashed: the paper") && !fashion.title.contains("paper"));
+    }
+}
