@@ -33,6 +33,7 @@ from ._antiphon import (
     verify,
 )
 from ._design import Candidate, Comparison, Plan, compare, from_encoder, make, optimize, plan
+from ._order import FixedOrderBatches
 
 __all__ = [
     "Audit",
@@ -40,6 +41,7 @@ __all__ = [
     "Clip",
     "Comparison",
     "Event",
+    "FixedOrderBatches",
     "Key",
     "Mechanism",
     "Plan",

@@ -5,6 +5,7 @@ use antiphon::Error;
 use antiphon::noise::{self as library, Cipher, Origin};
 use pyo3::exceptions::PyFileExistsError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -30,14 +31,15 @@ impl Key {
     /// Takes the key out.
     fn take(&self) -> Result<library::Key> {
         let taken = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        Ok(taken.ok_or_else(|| {
-            Error::Privacy(format!(
-                "the key (fingerprint {}) serves a run already, and a key serves one run: the noise of two runs with one key can \
-                 cancel in their difference. Use another key",
-                self.fingerprint
-            ))
-        })?)
+        Ok(taken.ok_or_else(|| self::taken(&self.fingerprint))?)
     }
+}
+
+fn taken(fingerprint: &str) -> Error {
+    Error::Privacy(format!(
+        "the key (fingerprint {fingerprint}) serves a run already, and a key serves one run: the noise of two runs with one key can \
+         cancel in their difference. Use another key"
+    ))
 }
 
 /// The key that is named: a [`Key`], or a file, which is made with a fresh key if it does not exist.
@@ -71,8 +73,11 @@ impl Key {
     }
 
     /// A fresh random key in a new file, readable by its owner only. The file records which run the key is used for.
+    ///
+    /// The cipher is the faster one of this machine by default. Noise on a device needs "chacha20".
     #[staticmethod]
-    fn fresh(path: PathBuf) -> Result<Key> {
+    #[pyo3(signature = (path, *, cipher=None))]
+    fn fresh(path: PathBuf, cipher: Option<&str>) -> Result<Key> {
         if path.exists() {
             let message = format!(
                 "{}: exists; a key is never replaced, read it with Key.load or name another file",
@@ -80,13 +85,35 @@ impl Key {
             );
             return Err(PyFileExistsError::new_err(message).into());
         }
-        Ok(Key::of(library::Key::fresh(&path)?))
+        let cipher = cipher.map_or(Ok(Cipher::fastest()), Cipher::from_name)?;
+        Ok(Key::of(library::Key::fresh_for(&path, cipher)?))
     }
 
     /// The key in a file. A run that begins with it is recorded in the file; a second one is refused.
     #[staticmethod]
     fn load(path: PathBuf) -> Result<Key> {
         Ok(Key::of(library::Key::load(&path)?))
+    }
+
+    /// The key for the other processes of the same run, as bytes. They are the secret: send them to those processes and nowhere else.
+    fn _shared<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
+        let held = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let key = held.as_ref().ok_or_else(|| taken(&self.fingerprint))?;
+        let mut bytes = key.secret().to_vec();
+        bytes.push(u8::from(key.cipher() == Cipher::ChaCha20));
+        bytes.push(u8::from(key.origin() == Origin::Seed));
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// The key from such bytes. Its use is recorded by the process that has the key file.
+    #[staticmethod]
+    fn _from_shared(bytes: &[u8]) -> Result<Key> {
+        let wrong = || argument("bytes", "what _shared() gave", format!("{} bytes", bytes.len()));
+        let (secret, rest) = bytes.split_first_chunk::<32>().ok_or_else(wrong)?;
+        let &[cipher, seeded] = rest else { return Err(wrong()) };
+        let cipher = if cipher == 1 { Cipher::ChaCha20 } else { Cipher::Aes256Ctr };
+        let origin = if seeded == 1 { Origin::Seed } else { Origin::File };
+        Ok(Key::of(library::Key::from_bytes(*secret, cipher).with_origin(origin)))
     }
 
     /// A name for the key that does not tell it.

@@ -11,6 +11,7 @@
 //! | `sensitivity` | of any matrix |
 //! | `accounting` | events, ε, δ and noise multipliers |
 //! | `key` | keys |
+//! | `field` | what is needed to draw the same normals on a device |
 //! | `run` | one private run; `clip` sums what it adds noise to; `audit` reads its log |
 //! | `arrays` | NumPy arrays and PyTorch tensors, in and out |
 //! | `errors` | which exception an error is |
@@ -25,6 +26,7 @@ mod audit;
 mod clip;
 mod design;
 mod errors;
+mod field;
 mod key;
 mod mechanism;
 mod run;
@@ -44,6 +46,8 @@ mod _antiphon {
     use crate::design::{Workload, compare, from_encoder, make, names, optimize};
     #[pymodule_export]
     use crate::errors::{PrivacyError, VerificationError};
+    #[pymodule_export]
+    use crate::field::_polynomials;
     #[pymodule_export]
     use crate::key::Key;
     #[pymodule_export]

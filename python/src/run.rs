@@ -8,6 +8,7 @@ use crate::errors::{Failure, Result, argument, whole};
 use crate::{key, mechanism};
 use antiphon::accounting::NoiseMultiplier;
 use antiphon::accounting::calibrate::Run;
+use antiphon::noise::Cipher;
 use antiphon::run::{self as library, Budget, Settings, State};
 use antiphon::statement::CONTINUED;
 use numpy::PyArray1;
@@ -15,6 +16,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ops::Range;
 use std::path::PathBuf;
+
+/// [`antiphon::mechanism::stream::Recurrence`] as Python has it.
+type Recurrence = (Vec<(u64, f64)>, Vec<(f64, f64)>, f64, bool);
+
+fn listed(found: antiphon::mechanism::stream::Recurrence) -> Recurrence {
+    (found.inputs, found.buffers, found.scale, found.first)
+}
 
 fn ranges_of(ranges: Vec<(i128, i128)>) -> Result<Vec<Range<u64>>> {
     let end = |x: i128| whole("an end of ranges", x).map(|x| x as u64);
@@ -147,6 +155,34 @@ impl PrivateRun {
         Ok(out)
     }
 
+    /// Makes the noise of the next step ahead of time, so that `privatize` and `row` only have to add or copy it: for a thread beside the
+    /// training. Nothing is given away, and no step is taken. Does nothing before the first step of this process, and after the last.
+    fn prepare(&mut self, py: Python<'_>) -> Result<()> {
+        Ok(py.detach(|| self.run.prepare())?)
+    }
+
+    /// Takes the step, whose noise is made on a device: how it is made.
+    fn _made_elsewhere(&mut self) -> Result<Recurrence> {
+        Ok(listed(self.run.made_elsewhere()?))
+    }
+
+    /// How the noise of any step is made on a device: rows of Z with weights; for each buffer what is taken of it and what is kept; the scale;
+    /// whether the buffers are zero before.
+    fn _recurrence(&self, step: i128) -> Result<Recurrence> {
+        Ok(listed(self.run.recurrence(whole("step", step)?)?))
+    }
+
+    /// The key of the noise as eight words of ChaCha20, for those who make it on a device. They are the secret.
+    fn _field_key(&self) -> Result<Vec<u32>> {
+        let key = self.run.noise_key();
+        if key.cipher() != Cipher::ChaCha20 {
+            let allowed =
+                "one of chacha20 for noise on a device: make it by Key.fresh(path, cipher=\"chacha20\")";
+            return Err(argument("key", allowed, format!("one of {}", key.cipher())));
+        }
+        Ok(key.secret().as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
+    }
+
     /// Raises PrivacyError now for what would be refused later: `schedule(step)` gives who will take part in a step.
     fn rehearse(&self, schedule: &Bound<'_, PyAny>) -> Result<()> {
         let raised = std::cell::RefCell::new(None);
@@ -180,8 +216,10 @@ impl PrivateRun {
         }
     }
 
-    /// All that another process needs to go on after the last step that is done, except the key.
+    /// All that another process needs to go on after the last step that is done, except the key. Raises PrivacyError if a later state was kept:
+    /// another process goes on with the run then.
     fn state_dict<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        self.run.check_latest()?;
         let text = serde_json::to_string(&self.run.state()).expect("plain fields");
         let object = py.import("json")?.call_method1("loads", (text,))?;
         Ok(object.cast_into().map_err(PyErr::from)?)
@@ -285,6 +323,12 @@ impl PrivateRun {
     #[getter]
     fn coordinates(&self) -> usize {
         self.run.coordinates()
+    }
+
+    /// Which coordinates of the model these are, [(first, end), …] in the order of the sum; ranges that touch are one.
+    #[getter]
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        self.run.ranges().into_iter().map(|range| (range.start, range.end)).collect()
     }
 
     /// The id of the noise: the coefficients of the mechanism and the standard deviation, as they are used.

@@ -67,6 +67,8 @@ class PerExampleGradients:
         if method not in ("vmap", "loop"):
             raise ValueError(f'per_example must be "vmap" or "loop", got {method!r}')
         self.model, self.method = model, method
+        #: All parameters by name, where the model does not hold them itself: one whose parts lie in several processes.
+        self.whole: dict[str, torch.Tensor] | None = None
         self._loss = _Loss(model, compute_loss)
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         bytes_per_example = sum(parameter.numel() * parameter.element_size() for parameter in trainable)
@@ -74,7 +76,7 @@ class PerExampleGradients:
 
         def of_one(parameters: dict[str, torch.Tensor], example: Any) -> torch.Tensor:
             batch = tree_map(lambda leaf: leaf.unsqueeze(0), example)
-            loss: torch.Tensor = functional_call(self._loss, parameters, (batch,))
+            loss: torch.Tensor = functional_call(self._loss, {**parameters, **self._frozen()}, (batch,))
             return loss
 
         self._vmapped = vmap(grad(of_one), in_dims=(None, 0), randomness="different")
@@ -89,7 +91,14 @@ class PerExampleGradients:
             yield self._one_by_one(chunk) if self.method == "loop" else self._at_once(chunk)
 
     def _parameters(self) -> dict[str, torch.Tensor]:
-        return {f"model.{name}": p for name, p in self.model.named_parameters() if p.requires_grad}
+        whole = self.whole
+        return {f"model.{name}": p if whole is None else whole[name] for name, p in self.model.named_parameters() if p.requires_grad}
+
+    def _frozen(self) -> dict[str, torch.Tensor]:
+        """Parameters that are not trained and that the model does not hold itself."""
+        if self.whole is None:
+            return {}
+        return {f"model.{name}": self.whole[name] for name, p in self.model.named_parameters() if not p.requires_grad}
 
     def _at_once(self, chunk: Any) -> list[torch.Tensor]:
         parameters = {name: parameter.detach() for name, parameter in self._parameters().items()}
@@ -118,7 +127,11 @@ class PerExampleGradients:
     def _one_by_one(self, chunk: Any) -> list[torch.Tensor]:
         parameters = self._parameters()
         with torch.enable_grad():
-            loss = self._loss(chunk)
+            if self.whole is None:
+                loss = self._loss(chunk)
+            else:
+                parameters = {name: parameter.detach().requires_grad_() for name, parameter in parameters.items()}
+                loss = functional_call(self._loss, {**parameters, **self._frozen()}, (chunk,))
             found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
         zero = [torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters.values())]
         return [gradient.unsqueeze(0) for gradient in zero]

@@ -36,8 +36,12 @@ def refuse_modules(model: nn.Module) -> None:
             )
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
             raise ValueError(f"model must have dense gradients, got {kind} with sparse=True at {name}: noise is added to every coordinate")
-    if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        raise ValueError(f"model must be the module itself, got {type(model).__name__}: training runs in one process here")
+        if isinstance(module, nn.DataParallel) or kind in ("DistributedDataParallel", "FullyShardedDataParallel"):
+            raise ValueError(
+                f"model must be the module itself, got {kind} at {name or 'its root'}: per-example gradients are taken by torch.func, and added "
+                "up by antiphon. For several processes call torch.distributed.init_process_group, then make_private in every process with the "
+                "module itself, with a DistributedDataParallel, or with a module on which torch.distributed.fsdp.fully_shard was called"
+            )
 
 
 def trainable_of(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -65,10 +69,11 @@ class Memory:
     """All tensors that a model holds: parameters, buffers and any other attributes of its modules, each with a counter of changes.
 
     With `values` also what is in them: writes through `.data` are not counted. Under vmap these raise an error by themselves.
+    `whole` are parameters that are put in the place of those of the model.
     """
 
-    def __init__(self, model: nn.Module, *, values: bool) -> None:
-        self._model, self._values = model, values
+    def __init__(self, model: nn.Module, *, values: bool, whole: dict[str, torch.Tensor] | None = None) -> None:
+        self._model, self._values, self._whole = model, values, whole or {}
         self._found = self._look()
 
     def refuse_changes(self) -> None:
@@ -86,7 +91,9 @@ class Memory:
 
         def look(path: str, thing: Any, depth: int) -> None:
             if isinstance(thing, torch.Tensor):
-                found[path] = (thing, thing._version, thing.detach().clone() if self._values else None)
+                # Of a tensor whose parts lie in several processes, the part that is here: nothing waits for the others.
+                here = thing.to_local() if self._values and hasattr(thing, "to_local") else thing
+                found[path] = (thing, thing._version, here.detach().clone() if self._values else None)
             elif depth and isinstance(thing, dict):
                 for name, part in thing.items():
                     look(f"{path}.{name}", part, depth - 1)
@@ -99,6 +106,8 @@ class Memory:
                 if attribute != "_modules":
                     path = f"{name}.{attribute}".removesuffix("._buffers").removesuffix("._parameters")
                     look(path, thing, 3)
+        for name, tensor in self._whole.items():
+            look(f"{name} (whole)", tensor, 0)
         return found
 
 

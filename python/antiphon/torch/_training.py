@@ -1,10 +1,8 @@
-"""Private training of a PyTorch model: `make_private`, and the training that it makes."""
+"""Private training of a PyTorch model: one step after the other, and its states."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,131 +11,15 @@ from torch import nn
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
-from .. import Clip, Key, Mechanism, PrivacyError, PrivateRun, Schema, Verified, _antiphon, make
-from .._progress import Progress
-from ._gradients import PerExampleGradients, add_clipped, leading, of_pairs
-from ._order import Batch, Collate, FixedOrderBatches, WithIndices, whole
-from ._refuse import (
-    Memory,
-    layout_of,
-    refuse_data,
-    refuse_modules,
-    refuse_optimizer,
-    refuse_used,
-    trainable_of,
-)
-
-#: Mechanisms that are made here, for the order of the run.
-_NAMES = _antiphon.names()
-
-
-def make_private(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    dataset: Any,
-    loss_fn: Callable[[Any, Any], torch.Tensor] | None = None,
-    *,
-    batch_size: int,
-    epochs: int,
-    delta: float,
-    max_grad_norm: float,
-    key: Key | str | os.PathLike[str],
-    epsilon: float | None = None,
-    noise_multiplier: float | None = None,
-    mechanism: str | os.PathLike[str] | Mechanism | Verified = "optimal",
-    stamps: int = 1,
-    in_workload: bool = False,
-    learning_rates: Sequence[float] | None = None,
-    physical_batch_size: int | None = None,
-    compute_loss: Callable[[nn.Module, Any], torch.Tensor] | None = None,
-    per_example: str = "vmap",
-    shuffle_seed: int = 0,
-    adjacency: str = "zero-out",
-    log: str | os.PathLike[str] | None = None,
-    noise_memory: int = 1 << 30,
-    num_workers: int = 0,
-    collate_fn: Callable[[list[Any]], Any] | None = None,
-    progress: Progress = None,
-) -> PrivateTraining:
-    """Makes the training of a model differentially private, with noise that is correlated across steps.
-
-    model, optimizer     any torch.nn.Module without modules that mix examples, and any torch.optim optimizer that takes one
-                         gradient per step. Neither is wrapped or changed
-    dataset              a data set with a length and examples by index. What it gives for an index must come from one example alone, and
-                         every example must be there once: no oversampling, no mixing of examples
-    loss_fn              loss_fn(output, target), for a data set of (input, target). For any other: compute_loss(model, batch)
-    batch_size, epochs   the data are shuffled once (`shuffle_seed`) and come in the same batches in every epoch. Sums are
-                         divided by batch_size
-    epsilon, delta       the privacy of the whole run; or noise_multiplier and delta. Choose delta well below one over the
-                         number of examples
-    max_grad_norm        the gradient of every example, over all parameters together, is clipped to this norm
-    key                  a file for the key of the noise: made with a fresh key, or read to resume a run. Or a Key
-    mechanism            "optimal", another name that `antiphon.make` knows (with `stamps`), a Mechanism, or a mechanism file. For
-                         thousands of steps "comb-blt" takes far less time: the optimum draws half as many normals as there
-                         are steps for each number of noise
-    in_workload          optimize the noise for the optimizer's momentum (torch.optim.SGD) and for `learning_rates`, one per
-                         step, of which only the ratios matter. Otherwise both are post-processing. The privacy is the same
-    physical_batch_size  examples whose gradients are in memory at a time (default: about 36 MiB of gradients)
-    per_example          "vmap" or, for modules that torch.func.vmap cannot handle, "loop"
-    log                  a file for who took part when, for antiphon.audit. Keep it as private as the data
-    noise_memory         bytes for noise while training
-    num_workers          of the DataLoader
-    collate_fn           makes a batch of one example, for data that PyTorch's default_collate cannot put together. It sees one example at
-                         a time: pad to a fixed length
-
-    All epochs come in one loop. For what happens once per epoch: `if private.run.step % private.order.steps_per_epoch == 0`.
-    """
-    refuse_data(dataset)
-    order = FixedOrderBatches(len(dataset), batch_size, epochs, seed=whole("shuffle_seed", shuffle_seed, (1 << 63) - 1, least=0))
-    if order.batch_size > Clip.MOST_EXAMPLES:
-        raise ValueError(f"batch_size must be in 1..={Clip.MOST_EXAMPLES}, got {batch_size}")
-    if physical_batch_size is not None:
-        physical_batch_size = whole("physical_batch_size", physical_batch_size)
-    noise_memory = whole("noise_memory", noise_memory, (1 << 63) - 1)
-    if not (isinstance(max_grad_norm, (int, float)) and 1e-30 <= max_grad_norm <= 1e30):
-        raise ValueError(f"max_grad_norm must be a number in [1e-30, 1e30], got {max_grad_norm!r}")
-    for name, function in (("loss_fn", loss_fn), ("compute_loss", compute_loss), ("collate_fn", collate_fn)):
-        if function is not None and not callable(function):
-            raise ValueError(f"{name} must be a function, got {function!r}")
-    parameters = trainable_of(model)
-    refuse_optimizer(optimizer, parameters)
-    refuse_used(optimizer)
-    if (loss_fn is None) == (compute_loss is None):
-        raise ValueError(f"loss_fn or compute_loss must be given, one of them, got {'neither' if loss_fn is None else 'both'}")
-    if compute_loss is None:
-        assert loss_fn is not None
-        compute_loss = of_pairs(loss_fn)
-    params = sum(parameter.numel() for parameter in parameters.values())
-    clip = Clip(max_grad_norm, params=params)
-    gradients = PerExampleGradients(model, compute_loss, physical_batch_size=physical_batch_size, method=per_example)
-    # The budget before the work of the optimizer: a wrong epsilon is found at once.
-    _check_budget(epsilon, noise_multiplier, delta)
-    name, made = _mechanism(mechanism, order, optimizer, in_workload, learning_rates, stamps, progress)
-    run = PrivateRun(
-        made,
-        epsilon=epsilon,
-        noise_multiplier=noise_multiplier,
-        delta=delta,
-        clip_norm=max_grad_norm,
-        params=params,
-        key=key,
-        units=order.examples,
-        adjacency=adjacency,
-        layout=layout_of(parameters),
-        memory=noise_memory,
-        log=log,
-    )
-    if mechanism not in _NAMES:
-        run.rehearse(order.batch)  # refused now, not in the middle of the run
-    loader = DataLoader(
-        WithIndices(dataset),
-        batch_sampler=order,
-        num_workers=num_workers,
-        collate_fn=Collate(collate_fn),
-        # Of its own, so that making an iterator takes no number from the generator that a model draws from.
-        generator=torch.Generator().manual_seed(shuffle_seed),
-    )
-    return PrivateTraining(model, optimizer, run, order, loader, gradients, clip, name)
+from .. import Clip, PrivacyError, PrivateRun
+from .._elsewhere import made_on
+from .._whole import write_whole
+from ._agreement import check_runs
+from ._device import DeviceRows
+from ._gradients import PerExampleGradients, add_clipped, leading
+from ._order import Batch, FixedOrderBatches
+from ._placement import Placement
+from ._refuse import Memory, layout_of, refuse_modules, refuse_optimizer, trainable_of
 
 
 class PrivateTraining:
@@ -153,11 +35,16 @@ class PrivateTraining:
         gradients: PerExampleGradients,
         clip: Clip,
         mechanism_name: str,
+        placement: Placement,
+        rows: DeviceRows | None = None,
     ) -> None:
         self.model, self.optimizer, self.run, self.order = model, optimizer, run, order
-        #: Yields a Batch for every step that is left, over all epochs.
+        #: Yields a Batch for every step that is left, over all epochs: in several processes, the part of it that this one computes.
         self.loader = loader
+        self._placement, self._ranks = placement, placement.ranks
         self._gradients, self._clip, self._mechanism_name = gradients, clip, mechanism_name
+        #: Noise that is made on the device; otherwise the run makes it.
+        self._rows = rows
         self._parameters = trainable_of(model)
         self._layout = layout_of(self._parameters)
         self._sizes = [parameter.numel() for parameter in self._parameters.values()]
@@ -165,7 +52,15 @@ class PrivateTraining:
         self._total = torch.zeros(sum(self._sizes), dtype=torch.float64, device=device)
         #: Those whose clipped gradients are in the sum of the next step.
         self._indices: list[int] = []
+        #: Whether the next step has begun, with nobody perhaps: in several processes, all begin it together.
+        self._begun = False
         self._own_indices = False
+        #: A part of its fingerprint: two trainings in the same processes are not taken for each other.
+        self._key = run.state_dict()["key_fingerprint"][:8]
+        #: Whether the run went on from a state of which model and optimizer got nothing, or a part.
+        self._in_part = False
+        #: Whether steps of this run were taken in another process.
+        self._continued = False
 
     def step(self, batch: Any = None, *, indices: Any = None) -> None:
         """One step: per-example gradients, clipped and added up, the noise of the step, and optimizer.step().
@@ -173,20 +68,28 @@ class PrivateTraining:
         `batch` is what the loader yields; or any data, with the `indices` of its examples. Without a batch, the step is taken
         with what was given to `accumulate`. Nothing is returned: the loss on private examples is not private.
         """
+        try:
+            with self._ranks.together(self._where()):
+                self._step(batch, indices)
+        except BaseException:
+            if self._ranks.size > 1:
+                self._forget()
+            raise
+
+    def _step(self, batch: Any, indices: Any) -> None:
         if batch is not None:
             if self._indices:
                 raise ValueError("step() must be called without a batch after accumulate(): pass the last part to accumulate() too")
             self.accumulate(batch, indices=indices)
-        elif not self._indices:
+        elif not self._begun or (self._ranks.size == 1 and not self._indices):
             raise ValueError("batch must be given, or accumulate() called before, got neither")
         try:
-            self.run.admit(self._indices)
-            total = self._total.cpu()
-            self.run.privatize(total)
-            means = [
-                (part / self.order.batch_size).reshape(parameter.shape).to(device=parameter.device, dtype=parameter.dtype)
-                for parameter, part in zip(self._parameters.values(), torch.split(total, self._sizes))
-            ]
+            participants = self._participants()
+            own = self._placement.own(self._total)
+            self.run.admit(participants)
+            own = self._with_noise(own)
+            self._ranks.exchange("noise")
+            means = self._placement.gradients(own / self.order.batch_size)
         finally:
             self._forget()
             self.order.position = self.run.step
@@ -198,24 +101,60 @@ class PrivateTraining:
             parameter.grad = mean
         self.optimizer.step()
 
+    def _participants(self) -> list[int]:
+        """Those who are in the sums of all processes."""
+        everywhere = self._ranks.exchange("participants", (self._indices, self._own_indices))
+        self._own_indices = any(own for _, own in everywhere)
+        together = [index for indices, _ in everywhere for index in indices]
+        if len(together) > Clip.MOST_EXAMPLES:
+            raise ValueError(f"a step must have at most {Clip.MOST_EXAMPLES} examples, got {len(together)}")
+        return together
+
+    def _with_noise(self, own: torch.Tensor) -> torch.Tensor:
+        """Sums, of the coordinates in the `ranges` of the run, with the noise of the step, which is done then. Noise is added nowhere else."""
+        if self._rows is not None:
+            return own + self._rows.row()  # in float64, as privatize does
+        own = own.cpu()
+        self.run.privatize(own)
+        return own
+
+    def _where(self) -> str:
+        return f"run with the key {self._key}, step {self.run.step}"
+
     def accumulate(self, batch: Any, *, indices: Any = None) -> None:
-        """Adds the clipped gradients of a part of a batch; `step()` without a batch takes the step then."""
-        indices, data = self._taken_apart(batch, indices)
+        """Adds the clipped gradients of a part of a batch; `step()` without a batch takes the step then.
+
+        In several processes, each of them calls it at least once per step: with `indices=[]` and `()` if it has no example of the batch.
+        """
+        try:
+            with self._ranks.together(self._where(), ends=False):
+                self._accumulate(*self._taken_apart(batch, indices))
+        except BaseException:
+            if self._ranks.size > 1:
+                self._forget()
+            raise
+
+    def _accumulate(self, indices: list[int], data: Any) -> None:
+        self._refuse_part_of_a_state()
+        self._placement.settle()
         self._check_parameters()
-        lengths = leading(data)
-        if lengths != {len(indices)}:
+        lengths = set() if data is None else leading(data)
+        if lengths != {len(indices)} and (indices or lengths):  # a process may have no part in a small batch, and nothing for it
             raise ValueError(f"data must have {len(indices)} examples, one per index, got {sorted(lengths)}")
         if len(self._indices) + len(indices) > Clip.MOST_EXAMPLES:
             raise ValueError(f"a step must have at most {Clip.MOST_EXAMPLES} examples, got {len(self._indices) + len(indices)}")
-        data = tree_map(lambda leaf: leaf.to(self._total.device), data)
-        if not self._indices:
+        data = tree_map(lambda leaf: leaf.to(self._total.device), data) if indices else ()
+        if not self._begun:
+            self._gradients.whole = self._placement.whole()
             self._total.zero_()
+            self._begun = True
         # Before their gradients are added: whoever may be in the sum is among those who are to be admitted, whatever happens.
         self._indices = self._indices + indices
-        memory = Memory(self.model, values=self._gradients.method == "loop")
+        memory = Memory(self.model, values=self._gradients.method == "loop", whole=self._gradients.whole)
         try:
-            for gradients in self._gradients.chunks(data, len(indices)):
-                add_clipped(self._clip, gradients, self._total)
+            with self._placement.computing():
+                for gradients in self._gradients.chunks(data, len(indices)):
+                    add_clipped(self._clip, gradients, self._total)
             memory.refuse_changes()
         except BaseException:
             self._forget()
@@ -224,14 +163,22 @@ class PrivateTraining:
     def _forget(self) -> None:
         """Nobody is in the sum of the next step."""
         self._total.zero_()
-        self._indices = []
+        self._indices, self._begun = [], False
+        self._gradients.whole = None
 
     def statement(self) -> str:
         """What ε means, what it does not cover, and what was not checked."""
         unchecked = "Not checked: that what the data set gives for an index comes from one example alone, and that every example has one index"
         if self._own_indices:
             unchecked += "; and that the indices given to step() or accumulate() belong to the data given with them"
-        return self.run._statement_of_training(self._mechanism_name, unchecked + ".")
+        if self._ranks.size > 1:
+            unchecked += f"; and that the {self._ranks.size} processes of the run have the same data set"
+        if self._continued:
+            unchecked += "; and that the data set gives the same examples for the same indices as it did before the run was continued"
+        unchecked += "."
+        if self._rows is not None:
+            unchecked += f" {made_on(self._rows.device)}"
+        return self.run._statement_of_training(self._mechanism_name, unchecked)
 
     @property
     def epsilon(self) -> float:
@@ -239,13 +186,13 @@ class PrivateTraining:
         return self.run.epsilon
 
     def state_dict(self) -> dict[str, Any]:
-        """Model, optimizer, run, order and the state of PyTorch's random numbers: all that is needed to go on, except the key."""
+        """Model, optimizer, run, order and the state of PyTorch's random numbers: all that is needed to go on, except the key.
+
+        For one process: what several hold is written by `save`.
+        """
+        self._refuse_parts("state_dict")
         return {
-            "antiphon_torch": 1,
-            "run": self.run.state_dict(),
-            "order": self.order.state_dict(),
-            "gradients": self._gradient_settings(),
-            "own_indices": self._own_indices,
+            **self._rest(),
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
@@ -260,6 +207,25 @@ class PrivateTraining:
         try other settings, the difference of two such runs has no noise. Once `save` has written a later state, an earlier one is refused,
         unless repeat_noise=True says that the later one is lost and that nothing that followed from it was published.
         """
+        self._refuse_parts("load_state_dict")
+        self._load_rest(state, repeat_noise)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"])
+        self._in_part = False
+
+    def _rest(self) -> dict[str, Any]:
+        """All of a state but what the model, the optimizer and the generator of random numbers hold."""
+        self._refuse_part_of_a_state()
+        return {
+            "antiphon_torch": 1,
+            "run": self.run.state_dict(),
+            "order": self.order.state_dict(),
+            "gradients": self._gradient_settings(),
+            "own_indices": self._own_indices,
+        }
+
+    def _load_rest(self, state: dict[str, Any], repeat_noise: bool) -> None:
         if not isinstance(state, dict) or state.get("antiphon_torch") != 1:
             raise ValueError("state must be what state_dict() of a PrivateTraining gave, version 1")
         if state["gradients"] != self._gradient_settings():
@@ -276,32 +242,75 @@ class PrivateTraining:
             self.order.position = position
             raise
         self._own_indices = bool(state["own_indices"])
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["random"])
+        self._continued = self.run.step > 0
+        self._in_part = True  # until model and optimizer have theirs
+
+    def _refuse_part_of_a_state(self) -> None:
+        if self._in_part:
+            raise PrivacyError(
+                f"training is refused: the run was loaded from a state, and goes on at step {self.run.step}, but loading model and optimizer from it failed. "
+                "Steps from other parameters would get noise that may have been used before. Call make_private again and load the state"
+            )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the state to a file, whole or not at all: a kill leaves the old file or the new one.
 
         Save once before the first step too: a key begins one run, so a run that is killed before its first state is saved needs a
         new key. Keep the file as private as the data.
+
+        Several processes write a folder, by torch.distributed.checkpoint, on a file system that all of them see.
         """
         path = Path(path)
-        handle, sibling = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                torch.save(self.state_dict(), file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(sibling, path)
-            self.run.state_is_kept()
-        except BaseException:
-            Path(sibling).unlink(missing_ok=True)
-            raise
+        if self._in_parts() or (path / "current").is_file():  # one process that goes on from a folder
+            self._save_folder(path)
+            return
+        write_whole(path, lambda file: torch.save(self.state_dict(), file))
+        self.run.state_is_kept()
 
     def load(self, path: str | os.PathLike[str], *, repeat_noise: bool = False) -> None:
-        """Goes on from a file that `save` wrote, as `load_state_dict` does."""
+        """Goes on from a file or a folder that `save` wrote, as `load_state_dict` does.
+
+        From a folder any number of processes can go on, one too, with the same noise. With another number than before, gradients can
+        differ in their last bits, and dropout takes other random numbers: steps that are repeated have other sums and the same noise, so
+        nothing of the first ones may have been published.
+        """
+        path = Path(path)
+        if self._in_parts() or path.is_dir():
+            self._load_folder(path, repeat_noise)
+            return
         self.load_state_dict(torch.load(path, map_location="cpu", weights_only=True), repeat_noise=repeat_noise)
+
+    def _in_parts(self) -> bool:
+        return self._ranks.size > 1 or type(self._placement) is not Placement
+
+    def _refuse_parts(self, method: str) -> None:
+        if self._in_parts():
+            raise ValueError(f"{method} must be called for a model that is whole in one process: use save(folder) and load(folder) for others")
+
+    def _save_folder(self, path: Path) -> None:
+        from ._checkpoint import clean, save_folder
+
+        with self._ranks.together(f"save after step {self.run.step}"):
+            self._placement.settle()
+            save_folder(path, self._ranks, self.model, self.optimizer, self._rest())
+            if self._ranks.rank == 0:
+                self.run.state_is_kept()
+                clean(path)
+
+    def _load_folder(self, path: Path, repeat_noise: bool) -> None:
+        from ._checkpoint import load_tensors, read_rest
+
+        with self._ranks.together("load"):
+            self._placement.settle()
+            made, rest = read_rest(path, self._ranks)
+            self._ranks.exchange("the state is read")
+            self._load_rest(rest, repeat_noise)
+            self._ranks.exchange("the state is of this run")
+            load_tensors(made, self._ranks, self.model, self.optimizer, rest["others"])
+            if len(rest["random"]) == self._ranks.size:
+                torch.set_rng_state(rest["random"][self._ranks.rank])
+            check_runs(self._ranks, self.run)
+            self._in_part = False
 
     def _gradient_settings(self) -> dict[str, Any]:
         return {"physical_batch_size": self._gradients.physical_batch_size, "per_example": self._gradients.method}
@@ -318,7 +327,7 @@ class PrivateTraining:
             raise ValueError("indices must be given for other data only: a Batch has its own")
         else:
             self._own_indices = True
-        listed = torch.as_tensor(indices)
+        listed = torch.as_tensor(indices if len(indices) else torch.empty(0, dtype=torch.int64))
         if listed.ndim != 1 or listed.is_floating_point() or listed.is_complex() or listed.dtype == torch.bool:
             got = f"a tensor of {listed.dtype} and shape {tuple(listed.shape)}"
             raise ValueError(f"indices must be whole numbers, one per example, got {got}")
@@ -335,66 +344,3 @@ class PrivateTraining:
                 "the trainable parameters of the model changed after make_private: the noise of the run is made for those that "
                 f"were there then ({', '.join(differ[:5]) or 'a shape or type differs'}). Freeze or add parameters before make_private"
             )
-
-
-def _check_budget(epsilon: float | None, noise_multiplier: float | None, delta: float) -> None:
-    from .. import epsilon as epsilon_of
-    from .. import noise_multiplier as multiplier_of
-
-    if (epsilon is None) == (noise_multiplier is None):
-        raise ValueError(f"epsilon or noise_multiplier must be given, one of them, got {'neither' if epsilon is None else 'both'}")
-    if epsilon is not None:
-        multiplier_of(epsilon, delta)
-    elif noise_multiplier is not None:
-        epsilon_of(noise_multiplier, delta)
-
-
-def _mechanism(
-    mechanism: Any,
-    order: FixedOrderBatches,
-    optimizer: torch.optim.Optimizer,
-    in_workload: bool,
-    learning_rates: Sequence[float] | None,
-    stamps: int,
-    progress: Progress,
-) -> tuple[str, Any]:
-    """The name of the mechanism and the mechanism, or its file."""
-    if mechanism not in _NAMES:
-        if in_workload or learning_rates is not None or stamps != 1:
-            raise ValueError("in_workload, learning_rates and stamps must be given for a mechanism that is made here, got a mechanism that exists")
-        if isinstance(mechanism, str) and not Path(mechanism).exists():
-            raise ValueError(f"mechanism must be one of {', '.join(_NAMES)}, a Mechanism, or an existing file, got {mechanism!r}")
-        found = Mechanism.load(mechanism) if isinstance(mechanism, (str, os.PathLike)) else mechanism
-        inner = found.mechanism if isinstance(found, Verified) else found
-        if not isinstance(inner, Mechanism):
-            raise ValueError(f"mechanism must be one of {', '.join(_NAMES)}, a Mechanism, or a file, got {type(mechanism).__name__}")
-        if inner.steps != order.steps:
-            raise ValueError(
-                f"mechanism must be for {order.steps} steps ({order.epochs} epochs of {order.steps_per_epoch}), got one for {inner.steps}: {inner.schema}"
-            )
-        return inner.kind, found
-    if mechanism == "optimal" and order.steps > _antiphon.MAX_DENSE_STEPS:
-        raise ValueError(
-            f"the run must have at most {_antiphon.MAX_DENSE_STEPS} steps for the optimal mechanism, got {order.steps}: take a larger batch_size, fewer "
-            'epochs, or mechanism="comb-blt", whose noise needs few rows of memory for any number of steps'
-        )
-    momentum = 0.0
-    if in_workload:
-        momentum = _momentum_of(optimizer)
-    elif learning_rates is not None:
-        raise ValueError("learning_rates must be given with in_workload=True: otherwise the noise does not depend on them")
-    schema = Schema.epochs(order.epochs, order.steps_per_epoch)
-    made = make(mechanism, schema, stamps=stamps, momentum=momentum, learning_rates=learning_rates, progress=progress)
-    return mechanism, made
-
-
-def _momentum_of(optimizer: torch.optim.Optimizer) -> float:
-    if not isinstance(optimizer, torch.optim.SGD):
-        raise ValueError(f"optimizer must be torch.optim.SGD for in_workload=True, whose steps are linear in the gradients, got {type(optimizer).__name__}")
-    found = {(group["momentum"], group["dampening"], group["nesterov"]) for group in optimizer.param_groups}
-    if len(found) != 1:
-        raise ValueError(f"momentum must be the same in all parameter groups for in_workload=True, got {sorted(found)}")
-    momentum, dampening, nesterov = found.pop()
-    if nesterov or (momentum and dampening):
-        raise ValueError("momentum must be plain for in_workload=True (no Nesterov, no dampening): the noise is optimized for that")
-    return float(momentum)
