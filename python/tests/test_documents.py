@@ -58,7 +58,7 @@ def test_types(tmp_path):
     pytest.importorskip("mypy")
     config = PACKAGE / "pyproject.toml"
     # From another folder: the package that is installed, with its extension module.
-    run_python("-m", "mypy.stubtest", "antiphon", "--mypy-config-file", config, cwd=tmp_path)
+    run_python("-m", "mypy.stubtest", "antiphon._antiphon", "--mypy-config-file", config, cwd=tmp_path)
     run_python("-m", "mypy", "--config-file", config, "-p", "antiphon", cwd=tmp_path)
     user = tmp_path / "user.py"
     user.write_text("import antiphon\nrun: antiphon.PrivateRun\nz: str = antiphon.epsilon(1.0, 1e-5)\n")
@@ -74,13 +74,23 @@ def snippets():
 @pytest.mark.parametrize("number", range(len(snippets())))
 def test_the_readme(number, tmp_path):
     code = snippets()[number]
-    if "torch" in code:
-        pytest.importorskip("torch")
+    for package in ("torch", "jax", "optax"):
+        if f"import {package}" in code:
+            pytest.importorskip(package)
     assert "differentially private" in run_python("-c", code, cwd=tmp_path)
 
 
-def test_the_readme_has_both_fronts():
-    assert len(snippets()) >= 2
+def test_the_readme_has_three_fronts():
+    assert len(snippets()) >= 3
+
+
+def test_the_readme_shows_the_changed_lines_of_the_opacus_example():
+    shown = re.search(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1].splitlines()
+    before, after = ((PACKAGE / f"examples/opacus_loop{name}.py").read_text() for name in ("", "_changed"))
+    plus = [line[1:].strip() for line in shown if line.startswith("+")]
+    minus = [line[1:].strip() for line in shown if line.startswith("-")]
+    assert len(plus) == 3 and all(line in after and line not in before for line in plus)
+    assert minus[0] in before and minus[0] not in after and "engine.get_epsilon" in minus[1] and "engine.get_epsilon" not in after
 
 
 def test_digits(tmp_path):

@@ -146,6 +146,33 @@ def test_a_state_of_another_run_is_refused(tmp_path):
             private_of().load_state_dict(wrong)
 
 
+def test_a_state_that_was_loaded_in_part_is_not_trained_from(tmp_path):
+    """The run stands where the state stands, and the parameters do not: a program that takes the error for "no state" would use noise twice."""
+    key = tmp_path / "run.key"
+    private = private_of(key=key)
+    batches = iter(private.loader)
+    for _ in range(2):
+        private.step(next(batches))
+    state = private.state_dict()
+    private.save(tmp_path / "state")
+    groups = [*state["optimizer"]["param_groups"], {**state["optimizer"]["param_groups"][0], "params": []}]
+    resumed = private_of(key=key)
+    with pytest.raises(ValueError, match="different number of parameter groups"):
+        resumed.load_state_dict({**state, "optimizer": {**state["optimizer"], "param_groups": groups}})
+    batch = next(iter(resumed.loader))
+    for what in (lambda: resumed.step(batch), lambda: resumed.accumulate(batch), resumed.state_dict, lambda: resumed.save(tmp_path / "state")):
+        with pytest.raises(PrivacyError, match="goes on at step 2, but loading model and optimizer from it failed"):
+            what()
+    # What is refused before the run went on changes nothing.
+    again = private_of(key=key)
+    with pytest.raises(ValueError, match="version 1"):
+        again.load_state_dict({})
+    again.load(tmp_path / "state")
+    again.step(next(iter(again.loader)))
+    assert again.run.step == 3
+    assert "same examples for the same indices as it did before" in again.statement() and "same indices" not in private.statement()
+
+
 def test_an_old_state_is_refused_after_a_later_one_was_saved(tmp_path):
     key = tmp_path / "run.key"
     private = private_of(key=key)
