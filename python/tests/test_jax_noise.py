@@ -1,9 +1,10 @@
 """Rows: the right ones, at the right places, and never before who takes part was checked."""
 
+import _thread
 import signal
 import subprocess
 import sys
-import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -174,7 +175,7 @@ def test_several_processes_are_refused(monkeypatch, tmp_path):
 
 
 def test_threads_end_and_what_fails_in_them_surfaces(monkeypatch):
-    before = threading.active_count()
+    before = _thread._count()
     noise = noise_of()
     noise.next()
     expected = rows_of(noise_of())
@@ -201,15 +202,15 @@ def test_threads_end_and_what_fails_in_them_surfaces(monkeypatch):
     rows._run = real
     assert noise.step == noise.run.step == noise.order.position == 2
     assert np.array_equal(rows_of(noise), expected[2:])
-    ended()
-    assert threading.active_count() == before
+    ended(before)
 
 
-def ended():
-    """Waits for threads that may be about to end."""
-    for thread in threading.enumerate():
-        if thread.name == "antiphon row" and thread.ident:  # one that was interrupted before it began is listed too
-            thread.join(10)
+def ended(before):
+    """All threads end but those that there were before; they may be about to."""
+    until = time.monotonic() + 10
+    while _thread._count() > before and time.monotonic() < until:
+        time.sleep(0.001)
+    assert _thread._count() == before
 
 
 def test_interrupts_at_any_moment_lose_rows_and_nothing_else():
@@ -218,6 +219,7 @@ def test_interrupts_at_any_moment_lose_rows_and_nothing_else():
     def interrupt(*_):
         raise KeyboardInterrupt
 
+    threads = _thread._count()
     order = order_of(epochs=20)
     made = antiphon.make("tree-online", antiphon.Schema.epochs(20, 6))
     expected = [np.asarray(row.flat) for _, row in noise_of(order=order_of(epochs=20), mechanism=made)]
@@ -242,7 +244,21 @@ def test_interrupts_at_any_moment_lose_rows_and_nothing_else():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert interrupts > 0 and given > 0
-    ended()
+    ended(threads)
+
+
+def test_a_process_ends_while_rows_are_made():
+    """Neither aborted nor waiting for ever: the threads are inside the library, one of them has hardly begun."""
+    ending = """
+import numpy as np
+from jax_cases import noise_of
+runs = [noise_of({"w": np.zeros(d, np.float32)}, mechanism="tree-online") for d in (3_000_000, 2_000_000, 5)]
+for noise in runs:
+    noise.next()
+print("about to end")
+"""
+    ended = subprocess.run([sys.executable, "-c", ending], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "about to end\n", "")
 
 
 def test_states_while_a_row_is_being_made_have_the_steps_that_were_given_out():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
+import weakref
 from typing import Any, Protocol
 
 from .. import PrivateRun
@@ -31,21 +33,23 @@ class Rows(Protocol):
 class HostRows:
     """Rows made by the run on the host. The next one is made in a thread while the device computes: see `PrivateRun.prepare`.
 
-    Every row has a thread of its own, which ends with it. So there is nothing to shut down, whatever happens to the loop.
+    Every row has a thread of its own, which ends with it. So there is nothing to shut down, whatever happens to the loop. `threading.Thread`
+    is not used: `start` waits for the thread to begin, and an interrupt at that moment can leave the thread waiting for ever.
     """
 
     def __init__(self, run: PrivateRun, *, prefetch: bool = True) -> None:
         self._run, self._prefetch = run, prefetch
         # Held by a thread while it uses the run.
         self._using = threading.Lock()
-        #: Which thread may still prepare a row: one that begins so late that another was asked, or none, does nothing.
-        self._asked: object = None
+        #: Which thread may still prepare a row, one or none: one that begins so late that it is not in here does nothing.
+        self._asked: set[object] = set()
         self._failed: BaseException | None = None
+        # At the end of the process too: no thread may be in the run while Python shuts down.
+        weakref.finalize(self, _wait, self._using, self._asked)
 
     def run(self) -> PrivateRun:
         """Waits for the row that is being made: a run is used by one thread at a time."""
-        with self._using:
-            self._asked = None
+        _wait(self._using, self._asked)
         return self._run
 
     def take(self) -> Any:
@@ -56,8 +60,9 @@ class HostRows:
             raise failed
         row = run.row()
         if self._prefetch and run.step < run.steps:
-            self._asked = asked = object()
-            threading.Thread(target=self._prepare, args=(asked,), name="antiphon row").start()
+            asked = object()
+            self._asked.add(asked)
+            _thread.start_new_thread(self._prepare, (asked,))
         return row
 
     def restored(self) -> None:
@@ -65,8 +70,14 @@ class HostRows:
 
     def _prepare(self, asked: object) -> None:
         with self._using:
-            if self._asked is asked:
+            if asked in self._asked:
                 try:
                     self._run.prepare()
                 except BaseException as failed:  # given to the next take, whatever it is
                     self._failed = failed
+
+
+def _wait(using: threading.Lock, asked: set[object]) -> None:
+    """Waits for the thread that makes a row; one that has not begun will not."""
+    with using:
+        asked.clear()

@@ -41,6 +41,9 @@ pub struct Record {
     pub curve: Vec<(usize, f64)>,
     pub command: String,
     pub version: String,
+    /// Of the source of the program, if it was built with ANTIPHON_COMMIT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// Of federated training.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub federated: Option<FederatedRecord>,
@@ -265,6 +268,7 @@ fn record(
         curve: epochs.iter().map(|epoch| (epoch.step, epoch.test.accuracy)).collect(),
         command: command(std::env::args_os()),
         version: env!("CARGO_PKG_VERSION").into(),
+        commit: option_env!("ANTIPHON_COMMIT").map(String::from),
         federated: purpose.algorithm.zip(task.client()).map(|(name, client)| federated(name, client)),
     }
 }
