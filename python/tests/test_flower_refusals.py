@@ -253,6 +253,9 @@ def test_partitions_that_nobody_tells():
         for node in NODES
     }
     assert partition_ids(MemoryGrid(NODES, telling), 12) == {node: index for index, node in enumerate(NODES)}
+    # Some of them in time: without this, a run would wait for the others for ever.
+    with pytest.raises(TimeoutError, match="12 nodes must tell their partitions within 5 seconds, got 11"):
+        partition_ids(MemoryGrid(NODES, {**telling, NODES[3]: lambda message: []}), 12, timeout=5)
 
 
 def test_a_key_serves_one_run(tmp_path):

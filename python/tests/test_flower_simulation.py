@@ -77,7 +77,7 @@ def test_a_real_simulation_gives_what_a_grid_in_memory_gives(tmp_path):
 
     def main(grid, context):
         private = strategy_of(partition_ids(grid, CLIENTS), tmp_path / "log")
-        result = private.start(grid, START, timeout=120)
+        result = private.start(grid, START)
         found.append((result, private))
 
     train, client_app, server_app = apps_of(main)

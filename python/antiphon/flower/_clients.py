@@ -120,7 +120,7 @@ def tell_partition_id(message: Message, context: Context) -> Message:
     return Message(RecordDict({"config": told}), reply_to=message)
 
 
-def partition_ids(grid: Grid, nodes: int, *, timeout: float = 60.0) -> dict[int, int]:
+def partition_ids(grid: Grid, nodes: int, *, timeout: float = 300.0) -> dict[int, int]:
     """The partition of the data that every node of a simulation has, by node id: for `CorrelatedNoise(client_id=partition_ids(grid, 100))`,
     which makes a simulation repeatable. It waits for so many nodes and asks them all; their client app must register `tell_partition_id`.
 
@@ -143,4 +143,6 @@ def partition_ids(grid: Grid, nodes: int, *, timeout: float = 60.0) -> dict[int,
         told = reply.content.config_records["config"]["partition-id"]
         assert isinstance(told, int)
         found[reply.metadata.src_node_id] = told
+    if len(found) < len(messages):
+        raise TimeoutError(f"{len(messages)} nodes must tell their partitions within {timeout} seconds, got {len(found)}")
     return found
