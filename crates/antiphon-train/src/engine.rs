@@ -7,7 +7,7 @@
 
 use crate::layers::softmax::Outcome;
 use crate::network::{Network, Operation};
-use crate::pass::{Pass, Turned};
+use crate::pass::{Pass, Weights};
 use antiphon::clip::{Clip, MOST_EXAMPLES, squared_norm};
 use antiphon::noise::Key;
 use antiphon::{Error, Result};
@@ -108,14 +108,14 @@ impl PerExample for Network {
         self.check(parameters, batch)?;
         self.check_length("sum", sum.len())?;
         let clip = Clip::new(clip, parameters.len())?;
-        let turned = Turned::new(self, parameters);
+        let weights = Weights::new(self, parameters, true);
         let (sums, totals) = in_chunks(
             batch.examples,
             CHUNK,
             || (Pass::new(self, CHUNK, true), vec![0f64; parameters.len()]),
             |(pass, sum), examples| {
-                let outcomes = self.forward(pass, parameters, batch, examples);
-                pass.backward(self, &turned, examples.len());
+                let outcomes = self.forward(pass, parameters, &weights, batch, examples);
+                pass.backward(self, &weights, examples.len());
                 Arch::new().dispatch(AddClipped { network: self, pass, outcomes: &outcomes, clip, sum })
             },
         );
@@ -125,13 +125,14 @@ impl PerExample for Network {
 
     fn evaluate(&self, parameters: &[f32], batch: Batch<'_>) -> Result<Totals> {
         self.check(parameters, batch)?;
+        let weights = Weights::new(self, parameters, false);
         let (_, totals) = in_chunks(
             batch.examples,
             CHUNK,
             || Pass::new(self, CHUNK, false),
             |pass, examples| {
                 let mut totals = Totals::default();
-                for outcome in self.forward(pass, parameters, batch, examples) {
+                for outcome in self.forward(pass, parameters, &weights, batch, examples) {
                     totals.count(outcome);
                     totals.not_finite += usize::from(!outcome.loss.is_finite());
                 }
@@ -175,6 +176,7 @@ impl Network {
         &self,
         pass: &mut Pass<f32>,
         parameters: &[f32],
+        weights: &Weights<f32>,
         batch: Batch<'_>,
         examples: &[usize],
     ) -> Vec<Outcome> {
@@ -183,7 +185,7 @@ impl Network {
             let input = &batch.inputs[example * self.inputs()..][..self.inputs()];
             self.input.take(input, place, |x| *x);
         }
-        pass.forward(self, parameters, examples.len());
+        pass.forward(self, parameters, weights, examples.len());
         pass.losses(examples.iter().map(|example| batch.labels[*example]))
     }
 

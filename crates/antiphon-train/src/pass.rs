@@ -5,21 +5,34 @@
 
 use crate::layers::Image;
 use crate::layers::softmax::{Outcome, cross_entropy};
+use crate::layers::tiles::Scratch;
 use crate::network::{Network, Operation, Stage};
 use crate::real::Real;
 
-/// Weights as the way back needs them, by stage; made once for all examples.
-pub(crate) struct Turned<T>(Vec<Vec<T>>);
+/// Weights as the stages take them, where these do not take them as they are; made once for all examples.
+pub(crate) struct Weights<T> {
+    forward: Vec<Vec<T>>,
+    /// Empty without a way back.
+    back: Vec<Vec<T>>,
+}
 
-impl<T: Real> Turned<T> {
-    pub fn new(network: &Network, parameters: &[T]) -> Self {
+impl<T: Real> Weights<T> {
+    pub fn new(network: &Network, parameters: &[T], back: bool) -> Self {
+        let forward = |stage: &Stage| match stage.operation {
+            Operation::Conv(conv) => conv.ready(stage.split(parameters).0.to_vec()),
+            _ => Vec::new(),
+        };
         let turn = |(i, stage): (usize, &Stage)| match stage.operation {
             // Nobody asks for the gradient of the data.
-            Operation::Conv(conv) if i > 0 => conv.turn(stage.split(parameters).0),
+            Operation::Conv(conv) if i > 0 => conv.back().ready(conv.turn(stage.split(parameters).0)),
             Operation::Dense(dense) if i > 0 => dense.turn(stage.split(parameters).0),
             _ => Vec::new(),
         };
-        Turned(network.stages.iter().enumerate().map(turn).collect())
+        let stages = || network.stages.iter();
+        Weights {
+            forward: stages().map(forward).collect(),
+            back: if back { stages().enumerate().map(turn).collect() } else { Vec::new() },
+        }
     }
 }
 
@@ -38,6 +51,7 @@ pub(crate) struct Pass<T> {
     pub parameters: Vec<T>,
     /// See `parameters`.
     pub written: usize,
+    scratch: Scratch<T>,
 }
 
 impl<T: Real> Pass<T> {
@@ -56,21 +70,23 @@ impl<T: Real> Pass<T> {
             parameters: if back { zeros(written) } else { Vec::new() },
             sizes,
             written,
+            scratch: Scratch::default(),
         }
     }
 
     /// The first `count` examples through all stages.
-    pub fn forward(&mut self, network: &Network, parameters: &[T], count: usize) {
+    pub fn forward(&mut self, network: &Network, parameters: &[T], ready: &Weights<T>, count: usize) {
         for (i, stage) in network.stages.iter().enumerate() {
             let (weights, biases) = stage.split(parameters);
             let (from, to) = (self.sizes[i], self.sizes[i + 1]);
             let (before, after) = self.values.split_at_mut(i + 1);
             let (input, output) = (&before[i][..count * from], &mut after[0][..count * to]);
+            if let Operation::Conv(conv) = stage.operation {
+                conv.images(&ready.forward[i], Some(biases), input, output, &mut self.scratch);
+            }
             let examples = input.chunks_exact(from).zip(output.chunks_exact_mut(to));
             match stage.operation {
-                Operation::Conv(conv) => {
-                    examples.for_each(|(input, output)| conv.forward(weights, Some(biases), input, output));
-                }
+                Operation::Conv(_) => {}
                 Operation::Pool(pool) => examples.for_each(|(input, output)| pool.forward(input, output)),
                 Operation::Flatten(image) => examples.for_each(|(input, output)| {
                     rows(image)
@@ -94,7 +110,7 @@ impl<T: Real> Pass<T> {
     }
 
     /// The first `count` examples back through all stages.
-    pub fn backward(&mut self, network: &Network, turned: &Turned<T>, count: usize) {
+    pub fn backward(&mut self, network: &Network, ready: &Weights<T>, count: usize) {
         let mut written = self.written;
         for (i, stage) in network.stages.iter().enumerate().rev() {
             let (from, to) = (self.sizes[i], self.sizes[i + 1]);
@@ -107,19 +123,21 @@ impl<T: Real> Pass<T> {
                 let all = self.parameters.chunks_exact_mut(self.written);
                 let examples = input.chunks_exact(from).zip(gradient.chunks_exact(to)).zip(all);
                 for ((input, gradient), all) in examples {
-                    conv.weight_gradient(input, gradient, &mut all[written..][..stage.parameters.len()]);
+                    let all = &mut all[written..][..stage.parameters.len()];
+                    conv.image_gradient(input, gradient, all, &mut self.scratch);
                 }
             }
             if i == 0 {
                 break;
             }
             let back = &mut before[i][..count * from];
+            let turned = &ready.back[i];
+            if let Operation::Conv(conv) = stage.operation {
+                conv.back().images(turned, None, gradient, back, &mut self.scratch);
+            }
             let examples = gradient.chunks_exact(to).zip(back.chunks_exact_mut(from));
-            let turned = &turned.0[i];
             match stage.operation {
-                Operation::Conv(conv) => {
-                    examples.for_each(|(gradient, back)| conv.input_gradient(turned, gradient, back));
-                }
+                Operation::Conv(_) => {}
                 Operation::Pool(pool) => {
                     let values = input.chunks_exact(from).zip(output.chunks_exact(to));
                     examples.zip(values).for_each(|((gradient, back), (input, output))| {

@@ -33,6 +33,10 @@ pub trait Real:
     }
     /// A vector of equal numbers.
     fn splat<S: Simd>(simd: S, x: Self) -> Self::Lanes<S>;
+    /// a + b.
+    fn plus<S: Simd>(simd: S, a: Self::Lanes<S>, b: Self::Lanes<S>) -> Self::Lanes<S>;
+    /// a − b.
+    fn minus<S: Simd>(simd: S, a: Self::Lanes<S>, b: Self::Lanes<S>) -> Self::Lanes<S>;
     /// a·b + c, rounded once.
     fn mul_add<S: Simd>(simd: S, a: Self::Lanes<S>, b: Self::Lanes<S>, c: Self::Lanes<S>) -> Self::Lanes<S>;
     /// The whole vectors of a slice.
@@ -55,7 +59,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($kind:ty, $lanes:ident, $splat:ident, $mul_add:ident, $load:ident, $store:ident, $whole:ident, $whole_mut:ident, $exp:path, $tanh:path) => {
+    ($kind:ty, $lanes:ident, $splat:ident, $add:ident, $sub:ident, $mul_add:ident, $load:ident, $store:ident, $whole:ident, $whole_mut:ident, $exp:path, $tanh:path) => {
         impl Real for $kind {
             type Lanes<S: Simd> = S::$lanes;
             const ONE: Self = 1.0;
@@ -63,6 +67,14 @@ macro_rules! real {
             #[inline(always)]
             fn splat<S: Simd>(simd: S, x: Self) -> S::$lanes {
                 simd.$splat(x)
+            }
+            #[inline(always)]
+            fn plus<S: Simd>(simd: S, a: S::$lanes, b: S::$lanes) -> S::$lanes {
+                simd.$add(a, b)
+            }
+            #[inline(always)]
+            fn minus<S: Simd>(simd: S, a: S::$lanes, b: S::$lanes) -> S::$lanes {
+                simd.$sub(a, b)
             }
             #[inline(always)]
             fn mul_add<S: Simd>(simd: S, a: S::$lanes, b: S::$lanes, c: S::$lanes) -> S::$lanes {
@@ -108,6 +120,8 @@ real!(
     f32,
     f32s,
     splat_f32s,
+    add_f32s,
+    sub_f32s,
     mul_add_f32s,
     partial_load_f32s,
     partial_store_f32s,
@@ -120,6 +134,8 @@ real!(
     f64,
     f64s,
     splat_f64s,
+    add_f64s,
+    sub_f64s,
     mul_add_f64s,
     partial_load_f64s,
     partial_store_f64s,

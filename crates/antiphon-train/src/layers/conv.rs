@@ -5,9 +5,11 @@
 //! ```
 //!
 //! Weights lie in memory as they are indexed here. For fixed i, the products over j and c run through 3·channels
-//! neighbours of the image and as many rows of weights, so all three products below are single calls of the kernel.
+//! neighbours of the image and as many rows of weights, so all three products below are single calls of the kernel. Where
+//! there are many channels, tiles.rs does the same with fewer multiplications.
 
 use super::Image;
+use super::tiles::Scratch;
 use crate::product::{Level, Product, Start};
 use crate::real::Real;
 
@@ -66,10 +68,45 @@ impl Conv {
         turned
     }
 
-    /// The gradient of the output to that of the input: another convolution, with turned weights.
-    pub fn input_gradient<T: Real>(self, turned: &[T], output: &[T], input: &mut [T]) {
-        let back = Conv { input: self.output(), channels: self.input.channels };
-        back.forward(turned, None, output, input);
+    /// The convolution that takes the gradient of the output to that of the input, with turned weights.
+    pub fn back(self) -> Conv {
+        Conv { input: self.output(), channels: self.input.channels }
+    }
+
+    /// Weights as [`Conv::images`] takes them.
+    pub fn ready<T: Real>(self, weights: Vec<T>) -> Vec<T> {
+        self.tiles().map_or_else(|| weights.clone(), |tiles| tiles.spread(&weights))
+    }
+
+    /// Images one after the other through the layer, in the way that is faster.
+    pub fn images<T: Real>(
+        self,
+        ready: &[T],
+        bias: Option<&[T]>,
+        input: &[T],
+        output: &mut [T],
+        scratch: &mut Scratch<T>,
+    ) {
+        if let Some(tiles) = self.tiles() {
+            return tiles.forward(ready, bias, input, output, scratch);
+        }
+        let outputs = output.chunks_exact_mut(self.output().stored());
+        let images = input.chunks_exact(self.input.stored()).zip(outputs);
+        images.for_each(|(input, output)| self.forward(ready, bias, input, output));
+    }
+
+    /// The gradient of the weights for one image, followed by that of the biases, in the way that is faster.
+    pub fn image_gradient<T: Real>(
+        self,
+        input: &[T],
+        output: &[T],
+        gradient: &mut [T],
+        scratch: &mut Scratch<T>,
+    ) {
+        match self.tiles() {
+            Some(tiles) => tiles.weight_gradient(input, output, gradient, scratch),
+            None => self.weight_gradient(input, output, gradient),
+        }
     }
 
     /// The gradient of the output to that of the weights, followed by that of the biases.
@@ -92,9 +129,14 @@ impl Conv {
             c: weights,
         }
         .run();
+        self.bias_gradient(output, biases);
+    }
+
+    /// The gradient of the output to that of the biases.
+    pub(super) fn bias_gradient<T: Real>(self, output: &[T], biases: &mut [T]) {
         biases.fill(T::default());
         // The border is zero, so the sum may run over all that is stored.
-        for pixel in output.chunks_exact(to.channels) {
+        for pixel in output.chunks_exact(self.channels) {
             for (bias, gradient) in biases.iter_mut().zip(pixel) {
                 *bias += *gradient;
             }

@@ -10,6 +10,7 @@ pub mod exp;
 pub mod pool;
 pub mod softmax;
 pub mod tanh;
+pub mod tiles;
 
 /// The size of an image, without its border.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::layers::pool::Pool;
 use crate::layers::softmax::cross_entropy;
 use crate::models;
 use crate::network::Network;
-use crate::pass::{Pass, Turned};
+use crate::pass::{Pass, Weights};
 
 const H: f64 = 1e-5;
 
@@ -59,7 +59,7 @@ fn convolutions() {
             dot(&out, &d)
         };
         let mut back = vec![0.0; image.stored()];
-        conv.input_gradient(&conv.turn(&w), &d, &mut back);
+        conv.back().forward(&conv.turn(&w), None, &d, &mut back);
         check("input", &x, &planes(image, &back), |x| value(x, &w, &b));
         let mut gradient = vec![0.0; conv.weights() + channels];
         conv.weight_gradient(&bordered(image, &x), &d, &mut gradient);
@@ -135,9 +135,10 @@ fn softmax() {
 pub fn gradient(network: &Network, parameters: &[f64], input: &[f64], label: u8) -> (f64, Vec<f64>) {
     let mut pass = Pass::new(network, 1, true);
     network.input.take(input, &mut pass.values[0], |x| *x);
-    pass.forward(network, parameters, 1);
+    let weights = Weights::new(network, parameters, true);
+    pass.forward(network, parameters, &weights, 1);
     let loss = pass.losses([label].into_iter())[0].loss;
-    pass.backward(network, &Turned::new(network, parameters), 1);
+    pass.backward(network, &weights, 1);
     (loss, pass.gradient(network, 0))
 }
 

@@ -5,6 +5,7 @@ mod engine;
 mod federated;
 mod goldens;
 mod product;
+mod tiles;
 mod training;
 
 use crate::real::Real;
