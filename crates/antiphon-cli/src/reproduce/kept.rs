@@ -161,9 +161,10 @@ impl Kept {
         Ok(record)
     }
 
-    /// The same without noise, and without checkpoints.
+    /// The same without noise, and without checkpoints, under a name.
     pub fn run_unnoised(
         &mut self,
+        name: &str,
         settings: &Settings,
         task: &dyn Task,
         purpose: Purpose<'_>,
@@ -174,7 +175,8 @@ impl Kept {
         }
         let start = Instant::now();
         let steps = settings.steps(task.units());
-        let bar = progress::counter(steps as u64, "{bar:30} no noise, step {pos} of {len} [{elapsed}]");
+        let bar =
+            progress::counter(steps as u64, "{bar:30} no noise, step {pos} of {len} [{elapsed}, {eta} left]");
         let trained = unnoised::train(task, settings, purpose.seed, |_, _| {
             bar.inc(1);
             !self.stop.asked()
@@ -185,7 +187,7 @@ impl Kept {
             Err(error) => Err(diverged(error, purpose)?),
         };
         let made = (made, start.elapsed().as_secs_f64());
-        let record = record(id, unnoised::NAME, settings, None, made, task, purpose);
+        let record = record(id, name, settings, None, made, task, purpose);
         self.keep(&record)?;
         Ok(record)
     }
@@ -336,6 +338,7 @@ mod tests {
             curve: vec![(1, 0.5)],
             command: "antiphon".into(),
             version: "0".into(),
+            commit: None,
             federated: None,
         };
         let line = serde_json::to_string(&record).unwrap();

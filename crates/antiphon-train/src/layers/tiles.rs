@@ -61,7 +61,7 @@ impl Conv {
     pub fn tiles(self) -> Option<Tiles> {
         let Image { height, width, channels } = self.input;
         let even = height % 2 == 0 && width % 2 == 0;
-        let wide = |channels: usize| channels % PANEL == 0 && channels >= 2 * PANEL;
+        let wide = |channels: usize| channels.is_multiple_of(PANEL) && channels >= 2 * PANEL;
         (even && wide(channels) && wide(self.channels)).then_some(Tiles(self))
     }
 }
@@ -184,7 +184,7 @@ impl Tiles {
 
 /// So many terms as two levels, the inner one as long as the kernel adds up at a time.
 fn split(terms: usize, a: usize, other: usize) -> [Level; 2] {
-    let inner = if terms % TILES == 0 { TILES } else { terms };
+    let inner = if terms.is_multiple_of(TILES) { TILES } else { terms };
     [Level { count: terms / inner, a: inner * a, other: inner * other }, Level { count: inner, a, other }]
 }
 

@@ -2,11 +2,10 @@
 
 use super::super::kept::{Kept, Record};
 use super::super::{Pictures, say_files};
-use super::DELTA;
+use super::{DELTA, label, level};
 use crate::chart::{Lines, Picture, Series};
 use crate::compare::table;
 use crate::output::{answer, print_json};
-use crate::train::labelled;
 use antiphon::error::{Error, Result};
 use antiphon::statement::INVALID;
 use antiphon_train::data::Name;
@@ -65,7 +64,8 @@ enum Chosen {
 #[derive(Serialize)]
 struct Point {
     mechanism: String,
-    target_epsilon: f64,
+    /// None without noise.
+    target_epsilon: Option<f64>,
     valid: bool,
     #[serde(flatten)]
     accuracy: Summary,
@@ -110,7 +110,7 @@ pub fn run(name: Name, pictures: &Pictures, json: bool) -> anyhow::Result<ExitCo
 /// One point for each mechanism and ε, in the order of the runs and by ε.
 fn points(name: Name, records: &[Record], paper: &Paper) -> Result<Vec<Point>> {
     let mut found: Vec<Point> = Vec::new();
-    let tested = || records.iter().filter(|record| !record.held_out && record.target_epsilon.is_some());
+    let tested = || records.iter().filter(|record| !record.held_out);
     let mut mechanisms: Vec<&str> = Vec::new();
     tested().for_each(|record| {
         if !mechanisms.contains(&record.mechanism.as_str()) {
@@ -118,15 +118,14 @@ fn points(name: Name, records: &[Record], paper: &Paper) -> Result<Vec<Point>> {
         }
     });
     for mechanism in mechanisms {
-        let mut epsilons: Vec<f64> = tested()
+        let mut epsilons: Vec<Option<f64>> = tested()
             .filter(|record| record.mechanism == mechanism)
-            .filter_map(|record| record.target_epsilon)
+            .map(|record| record.target_epsilon)
             .collect();
-        epsilons.sort_by(f64::total_cmp);
+        epsilons.sort_by(|a, b| a.partial_cmp(b).expect("numbers, as JSON has no others"));
         epsilons.dedup();
         for epsilon in epsilons {
-            let here =
-                |record: &&Record| record.mechanism == mechanism && record.target_epsilon == Some(epsilon);
+            let here = |record: &&Record| record.mechanism == mechanism && record.target_epsilon == epsilon;
             found.extend(point(name, &records.iter().filter(here).collect::<Vec<_>>(), epsilon, paper));
         }
     }
@@ -137,7 +136,7 @@ fn points(name: Name, records: &[Record], paper: &Paper) -> Result<Vec<Point>> {
 }
 
 /// The runs of a mechanism at an ε, with the settings that were best on held-out examples, or else on the test images.
-fn point(name: Name, records: &[&Record], epsilon: f64, paper: &Paper) -> Option<Point> {
+fn point(name: Name, records: &[&Record], epsilon: Option<f64>, paper: &Paper) -> Option<Point> {
     let mean = |settings: &Settings, held_out: bool| {
         let of: Vec<f64> = records
             .iter()
@@ -177,7 +176,7 @@ fn point(name: Name, records: &[&Record], epsilon: f64, paper: &Paper) -> Option
         settings,
         tried: tried.len(),
         chosen,
-        paper: paper.at(name, &mechanism, epsilon),
+        paper: epsilon.and_then(|epsilon| paper.at(name, &mechanism, epsilon)),
         mechanism,
     })
 }
@@ -186,9 +185,15 @@ fn picture(name: Name, points: &[Point], paper: &Paper) -> Lines {
     let mut series: Vec<Series> = Vec::new();
     let mut dashed = Vec::new();
     for point in points {
-        let at = (point.target_epsilon, 100.0 * point.accuracy.mean);
+        let label = label(&point.mechanism, point.target_epsilon, point.valid);
+        let Some(epsilon) = point.target_epsilon else {
+            let epsilons = points.iter().filter_map(|point| point.target_epsilon);
+            let points = level(point.accuracy.mean, epsilons);
+            series.push(Series { name: label, points, ..Series::default() });
+            continue;
+        };
+        let at = (epsilon, 100.0 * point.accuracy.mean);
         let bar = point.accuracy.interval.map(|[low, high]| (at.0, 100.0 * low, 100.0 * high));
-        let label = labelled(&point.mechanism, point.valid);
         match series.iter_mut().find(|series| series.name == label) {
             Some(series) => {
                 series.points.push(at);
@@ -241,7 +246,10 @@ fn print(name: Name, points: &[Point], files: &[PathBuf]) {
         };
         [
             format!("  {}", point.mechanism),
-            format!("{}{}", point.target_epsilon, if point.valid { "" } else { " *" }),
+            match point.target_epsilon {
+                None => "none".into(),
+                Some(epsilon) => format!("{epsilon}{}", if point.valid { "" } else { " *" }),
+            },
             point.accuracy.in_hundredths("%"),
             point.paper.map_or(String::new(), |paper| format!("{paper:.1}%")),
             point.runs.to_string(),
@@ -251,7 +259,7 @@ fn print(name: Name, points: &[Point], files: &[PathBuf]) {
         ]
     };
     table(&heads.map(String::from), &points.iter().map(cells).collect::<Vec<_>>());
-    if points.iter().any(|point| !point.valid) {
+    if points.iter().any(|point| !point.valid && point.target_epsilon.is_some()) {
         say!("  * {INVALID}");
     }
     if points.iter().any(|point| point.chosen == Chosen::Test) {
@@ -304,11 +312,23 @@ mod tests {
         let all = points(Name::Cifar10, &[&tested[..1], &more].concat(), &paper).unwrap();
         assert_eq!(
             all.iter().map(|point| (point.target_epsilon, point.runs)).collect::<Vec<_>>(),
-            [(1.0, 1), (2.0, 2)]
+            [(Some(1.0), 1), (Some(2.0), 2)]
         );
         assert!((all[1].accuracy.mean - 0.51).abs() < 1e-12 && all[1].accuracy.interval.is_some());
         assert_eq!((all[0].paper, all[1].paper), (None, Some(57.9)));
         assert!(points(Name::Cifar10, &held_out, &paper).is_err());
+    }
+
+    #[test]
+    fn training_without_noise_is_a_level_line_that_says_that_it_is_not_private() {
+        let paper = Paper::read().unwrap();
+        let ceiling =
+            Record { target_epsilon: None, valid: false, ..record("unnoised", 0.0, 0.1, 1, false, 0.7) };
+        let records =
+            [record("optimal", 2.0, 0.1, 1, false, 0.5), record("optimal", 8.0, 0.1, 1, false, 0.6), ceiling];
+        let lines = picture(Name::Cifar10, &points(Name::Cifar10, &records, &paper).unwrap(), &paper);
+        let level = lines.series.iter().find(|series| series.name == "unnoised (not private)").unwrap();
+        assert_eq!(level.points, [(2.0, 70.0), (8.0, 70.0)]);
     }
 
     #[test]

@@ -30,6 +30,7 @@ use antiphon_train::kind::Kind;
 use antiphon_train::settings::Settings;
 use antiphon_train::summary::{Summary, remark};
 use antiphon_train::task::Task;
+use antiphon_train::unnoised;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -37,6 +38,10 @@ use std::process::ExitCode;
 
 /// δ of the paper's experiment.
 const DELTA: f64 = 1e-5;
+/// Training without noise, and without noise and clipping: not private, the ceiling of the others.
+const CEILINGS: [&str; 2] = [unnoised::NAME, "unclipped"];
+/// The clip norm that stands for none: far beyond the gradients of these networks.
+const UNCLIPPED: f64 = 1e3;
 
 #[derive(Args)]
 pub struct Accuracy {
@@ -44,7 +49,7 @@ pub struct Accuracy {
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true)]
     epsilon: Vec<f64>,
     /// Mechanisms by their names in `antiphon train`, no files (default: optimal,dp-sgd; for fashion-mnist
-    /// optimal,tree-online,identity)
+    /// optimal,tree-online,identity). Not private, to compare with: unnoised (clipping without noise) and unclipped (neither)
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     mechanisms: Vec<String>,
     /// Runs of each mechanism at each ε, with paired seeds
@@ -88,13 +93,16 @@ enum Entry {
     Kind(Kind, Option<usize>),
     /// The optimum for so many epochs, repeated.
     OptimumFor(usize),
+    /// One of [`CEILINGS`].
+    Ceiling(&'static str),
 }
 
 /// One row of the result.
 #[derive(Serialize)]
 struct Row {
     mechanism: String,
-    target_epsilon: f64,
+    /// None without noise.
+    target_epsilon: Option<f64>,
     accuracy: f64,
     interval: Option<[f64; 2]>,
     settings: Settings,
@@ -124,7 +132,7 @@ impl Accuracy {
         let mut held_out = None;
         let mut rows = Vec::new();
         for entry in self.entries(name)? {
-            for epsilon in self.epsilons(name) {
+            for epsilon in self.epsilons(name, entry) {
                 let mut grid = self.grid(name, entry);
                 let mut choice = grid[0];
                 if grid.len() > 1 {
@@ -138,22 +146,22 @@ impl Accuracy {
                     let design = design(entry, part, &grid[0], &stop)?;
                     let mut best = f64::NEG_INFINITY;
                     for settings in grid.drain(..) {
-                        let job = job(&design, settings, epsilon)?;
-                        let record = kept.run(&job, part, purpose(self.seed, epsilon, true))?;
+                        let run = Planned::new(entry, design.as_ref(), settings, epsilon)?;
+                        let record = run.in_file(&mut kept, part, purpose(self.seed, epsilon, true))?;
                         if record.accuracy > best {
                             (best, choice) = (record.accuracy, settings);
                         }
                     }
                 }
                 let design = design(entry, &task, &choice, &stop)?;
-                let job = job(&design, choice, epsilon)?;
+                let run = Planned::new(entry, design.as_ref(), choice, epsilon)?;
                 let seeds = (0..self.repeats as u64).map(|i| self.seed.wrapping_add(i));
                 let runs = seeds
-                    .map(|seed| kept.run(&job, &task, purpose(seed, epsilon, false)))
+                    .map(|seed| run.in_file(&mut kept, &task, purpose(seed, epsilon, false)))
                     .collect::<Result<Vec<Record>>>()?;
                 let Summary { mean, interval } = Summary::of(&accuracies(&runs));
                 rows.push(Row {
-                    mechanism: design.name().into(),
+                    mechanism: runs[0].mechanism.clone(),
                     target_epsilon: epsilon,
                     accuracy: mean,
                     interval,
@@ -176,18 +184,19 @@ impl Accuracy {
         if !(1..=1000).contains(&self.repeats) {
             return Err(Error::argument("--repeats", "in 1..=1000", self.repeats));
         }
-        for name in &self.mechanisms {
-            let unknown = |_| Error::argument("--mechanisms", format!("of {}", Kind::names()), name);
-            name.parse::<Kind>().map_err(unknown)?;
-        }
-        Ok(())
+        self.mechanisms.iter().try_for_each(|name| entry(name).map(drop))
     }
 
-    fn epsilons(&self, name: Name) -> Vec<f64> {
-        match (self.epsilon.is_empty(), name) {
+    /// None for training without noise: there is one run for all ε.
+    fn epsilons(&self, name: Name, entry: Entry) -> Vec<Option<f64>> {
+        let given = match (self.epsilon.is_empty(), name) {
             (false, _) => self.epsilon.clone(),
             (true, Name::Cifar10) => vec![8.0],
             (true, _) => vec![4.0],
+        };
+        match entry {
+            Entry::Ceiling(_) => vec![None],
+            _ => given.into_iter().map(Some).collect(),
         }
     }
 
@@ -207,7 +216,7 @@ impl Accuracy {
                 let divisors = STAMPS.into_iter().filter(|k| epochs.is_multiple_of(*k));
                 Ok(divisors.map(Entry::OptimumFor).collect())
             }
-            None => names.into_iter().map(|name| Ok(Entry::Kind(name.parse()?, None))).collect(),
+            None => names.into_iter().map(entry).collect(),
         }
     }
 
@@ -221,9 +230,12 @@ impl Accuracy {
     fn grid(&self, name: Name, entry: Entry) -> Vec<Settings> {
         let kind = match entry {
             Entry::Kind(kind, _) => Some(kind),
-            Entry::OptimumFor(_) => None,
+            Entry::OptimumFor(_) | Entry::Ceiling(_) => None,
         };
-        let usual = self.protocol(name, kind);
+        let mut usual = self.protocol(name, kind);
+        if matches!(entry, Entry::Ceiling(name) if name == CEILINGS[1]) {
+            usual.clip_norm = UNCLIPPED;
+        }
         let or = |list: &[f64], usual: f64| if list.is_empty() { vec![usual] } else { list.to_vec() };
         let momentums = or(&self.momentums, usual.momentum);
         or(&self.learning_rates, usual.learning_rate)
@@ -239,25 +251,61 @@ fn accuracies(runs: &[Record]) -> Vec<f64> {
     runs.iter().map(|run| run.accuracy).collect()
 }
 
-fn purpose(seed: u64, epsilon: f64, held_out: bool) -> Purpose<'static> {
-    Purpose { seed, target_epsilon: Some(epsilon), held_out, algorithm: None }
+fn purpose(seed: u64, epsilon: Option<f64>, held_out: bool) -> Purpose<'static> {
+    Purpose { seed, target_epsilon: epsilon, held_out, algorithm: None }
 }
 
-fn job(design: &Design, settings: Settings, epsilon: f64) -> Result<Job> {
-    let privacy = busy("accounting", || design.privacy(Budget::Target { epsilon, delta: DELTA }))?;
-    Ok(Job { design: design.clone(), settings, privacy })
+/// What a name of --mechanisms stands for.
+fn entry(name: &str) -> Result<Entry> {
+    if let Some(ceiling) = CEILINGS.into_iter().find(|ceiling| *ceiling == name) {
+        return Ok(Entry::Ceiling(ceiling));
+    }
+    let unknown = |_| {
+        let [unnoised, unclipped] = CEILINGS;
+        Error::argument("--mechanisms", format!("of {}, {unnoised}, {unclipped}", Kind::names()), name)
+    };
+    Ok(Entry::Kind(name.parse().map_err(unknown)?, None))
 }
 
-fn design(entry: Entry, task: &dyn Task, settings: &Settings, stop: &Stop) -> Result<Design> {
+/// A run that may be trained with any seed.
+enum Planned {
+    Private(Box<Job>),
+    Ceiling(&'static str, Settings),
+}
+
+impl Planned {
+    fn new(entry: Entry, design: Option<&Design>, settings: Settings, epsilon: Option<f64>) -> Result<Self> {
+        match (entry, design, epsilon) {
+            (Entry::Ceiling(name), ..) => Ok(Planned::Ceiling(name, settings)),
+            (_, Some(design), Some(epsilon)) => {
+                let budget = Budget::Target { epsilon, delta: DELTA };
+                let privacy = busy("accounting", || design.privacy(budget))?;
+                Ok(Planned::Private(Box::new(Job { design: design.clone(), settings, privacy })))
+            }
+            _ => unreachable!("all others have a design and an ε"),
+        }
+    }
+
+    fn in_file(&self, kept: &mut Kept, task: &dyn Task, purpose: Purpose<'_>) -> Result<Record> {
+        match self {
+            Planned::Private(job) => kept.run(job, task, purpose),
+            Planned::Ceiling(name, settings) => kept.run_unnoised(name, settings, task, purpose),
+        }
+    }
+}
+
+/// The noise of a run; none for training without.
+fn design(entry: Entry, task: &dyn Task, settings: &Settings, stop: &Stop) -> Result<Option<Design>> {
     match entry {
-        Entry::Kind(kind, stamps) => train::design(kind, stamps, task, settings, stop),
+        Entry::Ceiling(_) => Ok(None),
+        Entry::Kind(kind, stamps) => train::design(kind, stamps, task, settings, stop).map(Some),
         Entry::OptimumFor(epochs) => busy("making the mechanism", || {
             let schema = Schema::epochs(settings.epochs, settings.steps_per_epoch(task.units()))?;
             let workload = Workload::prefix_sum(schema.steps());
             let stamped = factorization("optimal", settings.epochs / epochs, &schema, &workload)?;
             let noising = NoisingMatrix::new(noising_matrix(&stamped))?;
             let mechanism = make::dense(noising, &schema, &workload, GAP, &|_| !stop.asked())?;
-            Design::of(format!("optimal for {epochs} epoch{}", plural(epochs)), mechanism)
+            Design::of(format!("optimal for {epochs} epoch{}", plural(epochs)), mechanism).map(Some)
         }),
     }
 }
@@ -266,11 +314,15 @@ fn print(name: Name, rows: &[Row]) {
     say!("{name}, δ = {DELTA:e}; seeded runs: not private, whoever knows the seed can compute the noise");
     let heads = ["  mechanism", "ε", "test accuracy", "runs", "learning rate", "momentum", "seconds"];
     let cells = |row: &Row| {
-        let valid = if row.runs[0].valid { "" } else { " *" };
+        let epsilon = match row.runs[0].epsilon {
+            None => "none".to_string(),
+            Some(epsilon) if row.runs[0].valid => short_bound(epsilon, true),
+            Some(epsilon) => format!("{} *", short_bound(epsilon, true)),
+        };
         let seconds = row.runs.iter().map(|run| run.seconds).sum::<f64>() / row.runs.len() as f64;
         [
             format!("  {}", row.mechanism),
-            format!("{}{valid}", short_bound(row.runs[0].epsilon.unwrap_or(f64::INFINITY), true)),
+            epsilon,
             Summary { mean: row.accuracy, interval: row.interval }.in_hundredths("%"),
             row.runs.len().to_string(),
             row.settings.learning_rate.to_string(),
@@ -279,14 +331,15 @@ fn print(name: Name, rows: &[Row]) {
         ]
     };
     table(&heads.map(String::from), &rows.iter().map(cells).collect::<Vec<_>>());
-    if rows.iter().any(|row| !row.runs[0].valid) {
+    if rows.iter().any(|row| !row.runs[0].valid && row.target_epsilon.is_some()) {
         say!("  * {INVALID}");
     }
     for (i, row) in rows.iter().enumerate().filter(|(_, row)| row.runs.len() > 1) {
         for other in rows[i + 1..].iter().filter(|other| other.target_epsilon == row.target_epsilon) {
             let gain = Summary::of_differences(&accuracies(&row.runs), &accuracies(&other.runs));
             let (first, second) = (&row.mechanism, &other.mechanism);
-            say!("  {first} minus {second}, ε = {}: {}", row.target_epsilon, gain.in_hundredths(" points"));
+            let at = row.target_epsilon.map_or(String::new(), |epsilon| format!(", ε = {epsilon}"));
+            say!("  {first} minus {second}{at}: {}", gain.in_hundredths(" points"));
         }
     }
     if rows.iter().any(|row| row.interval.is_some()) {
@@ -297,26 +350,46 @@ fn print(name: Name, rows: &[Row]) {
     }
 }
 
+/// The name of a line: what is not private says so.
+fn label(mechanism: &str, epsilon: Option<f64>, valid: bool) -> String {
+    match epsilon {
+        Some(_) => train::labelled(mechanism, valid),
+        None => format!("{mechanism} (not private)"),
+    }
+}
+
+/// A line of one accuracy from the least to the greatest ε, for training without noise.
+fn level(accuracy: f64, epsilons: impl Iterator<Item = f64> + Clone) -> Vec<(f64, f64)> {
+    let ends = [epsilons.clone().reduce(f64::min), epsilons.reduce(f64::max)];
+    ends.into_iter().flatten().map(|epsilon| (epsilon, 100.0 * accuracy)).collect()
+}
+
 /// Accuracy by ε where there are several, by step where there is one.
 fn picture(name: Name, rows: &[Row]) -> Lines {
-    let several = rows.iter().any(|row| row.target_epsilon != rows[0].target_epsilon);
+    let epsilons = || rows.iter().filter_map(|row| row.target_epsilon);
+    let first = epsilons().next();
+    let several = epsilons().any(|epsilon| Some(epsilon) != first);
     let mut series: Vec<Series> = Vec::new();
     for row in rows {
-        let points = if several {
-            vec![(row.target_epsilon, 100.0 * row.accuracy)]
-        } else {
-            let mean =
-                |i: usize| row.runs.iter().map(|run| run.curve[i].1).sum::<f64>() / row.runs.len() as f64;
-            (0..row.runs[0].curve.len()).map(|i| (row.runs[0].curve[i].0 as f64, 100.0 * mean(i))).collect()
+        let points = match row.target_epsilon {
+            Some(epsilon) if several => vec![(epsilon, 100.0 * row.accuracy)],
+            None if several => level(row.accuracy, epsilons()),
+            _ => {
+                let mean =
+                    |i: usize| row.runs.iter().map(|run| run.curve[i].1).sum::<f64>() / row.runs.len() as f64;
+                let curve = &row.runs[0].curve;
+                (0..curve.len()).map(|i| (curve[i].0 as f64, 100.0 * mean(i))).collect()
+            }
         };
-        let name = train::labelled(&row.mechanism, row.runs[0].valid);
+        let name = label(&row.mechanism, row.target_epsilon, row.runs[0].valid);
+        let marker = !several || row.target_epsilon.is_some();
         match series.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.extend(points),
-            None => series.push(Series { name, points, marker: true, ..Series::default() }),
+            None => series.push(Series { name, points, marker, ..Series::default() }),
         }
     }
-    let title = match (rows.first(), several) {
-        (Some(row), false) => format!("{name}, ε = {}, δ = {DELTA:e}", row.target_epsilon),
+    let title = match first {
+        Some(epsilon) if !several => format!("{name}, ε = {epsilon}, δ = {DELTA:e}"),
         _ => format!("{name}, δ = {DELTA:e}"),
     };
     let x_label = if several { "ε" } else { "step" };

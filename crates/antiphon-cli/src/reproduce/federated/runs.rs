@@ -159,7 +159,7 @@ impl Sweep<'_> {
         let purpose = Purpose { seed, target_epsilon: None, held_out, algorithm: Some(algorithm.name) };
         let Some((kind, stamps)) = algorithm.noise else {
             let task = if held_out { &self.validation } else { &self.test };
-            return self.kept.run_unnoised(settings, task, purpose);
+            return self.kept.run_unnoised(antiphon_train::unnoised::NAME, settings, task, purpose);
         };
         let job = self.job(algorithm.name, kind, stamps, settings, place)?;
         let task = if held_out { &self.validation } else { &self.test };
