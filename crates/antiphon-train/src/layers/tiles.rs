@@ -108,7 +108,12 @@ impl Tiles {
             let tiles = strip.len() * (from.width / 2);
             let v_apart = apart(tiles * inputs);
             let v = room(&mut scratch.inputs, PLACES * v_apart);
-            Arch::new().dispatch(Spread { image: from, strip: strip.clone(), pixels: input, places: v });
+            Arch::new().dispatch(Spread::<_, 4> {
+                image: from,
+                strip: strip.clone(),
+                pixels: input,
+                places: v,
+            });
             let m_apart = apart(tiles * outputs);
             let m = room(&mut scratch.outputs, PLACES * m_apart);
             for place in 0..PLACES {
@@ -149,10 +154,15 @@ impl Tiles {
             let tiles = strip.len() * (from.width / 2);
             let v_apart = apart(tiles * inputs);
             let v = room(&mut scratch.inputs, PLACES * v_apart);
-            Arch::new().dispatch(Spread { image: from, strip: strip.clone(), pixels: input, places: v });
+            Arch::new().dispatch(Spread::<_, 4> {
+                image: from,
+                strip: strip.clone(),
+                pixels: input,
+                places: v,
+            });
             let d_apart = apart(tiles * outputs);
             let d = room(&mut scratch.outputs, PLACES * d_apart);
-            Arch::new().dispatch(SpreadGradient {
+            Arch::new().dispatch(Spread::<_, 2> {
                 image: to,
                 strip: strip.clone(),
                 pixels: output,
@@ -202,15 +212,20 @@ fn place_of(image: Image, first_row: usize, tile: usize) -> usize {
     row / rows * image.stored() + image.at(2 * (row % rows), 2 * (tile % width))
 }
 
-/// Bᵀ of four vectors.
+/// Bᵀ of four vectors, or A of two.
 #[inline(always)]
-fn inward<T: Real, S: Simd>(simd: S, d: [T::Lanes<S>; 4]) -> [T::Lanes<S>; 4] {
-    [
-        T::minus(simd, d[0], d[2]),
-        T::plus(simd, d[1], d[2]),
-        T::minus(simd, d[2], d[1]),
-        T::minus(simd, d[1], d[3]),
-    ]
+fn inward<T: Real, S: Simd, const SEEN: usize>(simd: S, d: [T::Lanes<S>; SEEN]) -> [T::Lanes<S>; 4] {
+    if SEEN == 4 {
+        [
+            T::minus(simd, d[0], d[2]),
+            T::plus(simd, d[1], d[2]),
+            T::minus(simd, d[2], d[1]),
+            T::minus(simd, d[1], d[3]),
+        ]
+    } else {
+        let zero = T::splat(simd, T::default());
+        [d[0], T::plus(simd, d[0], d[1]), T::minus(simd, d[0], d[1]), T::minus(simd, zero, d[1])]
+    }
 }
 
 /// Aᵀ of four vectors.
@@ -218,13 +233,6 @@ fn inward<T: Real, S: Simd>(simd: S, d: [T::Lanes<S>; 4]) -> [T::Lanes<S>; 4] {
 fn outward<T: Real, S: Simd>(simd: S, m: [T::Lanes<S>; 4]) -> [T::Lanes<S>; 2] {
     let (sum, difference) = (T::plus(simd, m[1], m[2]), T::minus(simd, m[1], m[2]));
     [T::plus(simd, m[0], sum), T::minus(simd, difference, m[3])]
-}
-
-/// A of two vectors.
-#[inline(always)]
-fn inward_gradient<T: Real, S: Simd>(simd: S, d: [T::Lanes<S>; 2]) -> [T::Lanes<S>; 4] {
-    let zero = T::splat(simd, T::default());
-    [d[0], T::plus(simd, d[0], d[1]), T::minus(simd, d[0], d[1]), T::minus(simd, zero, d[1])]
 }
 
 /// Gᵀ of four vectors.
@@ -242,15 +250,14 @@ fn load<T: Real, S: Simd>(x: &[T], at: usize) -> T::Lanes<S> {
     T::vectors::<S>(&x[at..at + T::lanes::<S>()])[0]
 }
 
-/// Four vectors, so far apart.
+/// Several vectors, so far apart.
 #[inline(always)]
-fn four<T: Real, S: Simd>(x: &[T], at: usize, apart: usize) -> [T::Lanes<S>; 4] {
-    [
-        load::<T, S>(x, at),
-        load::<T, S>(x, at + apart),
-        load::<T, S>(x, at + 2 * apart),
-        load::<T, S>(x, at + 3 * apart),
-    ]
+fn several<T: Real, S: Simd, const N: usize>(simd: S, x: &[T], at: usize, apart: usize) -> [T::Lanes<S>; N] {
+    let mut vectors = [T::splat(simd, T::default()); N];
+    for i in 0..N {
+        vectors[i] = load::<T, S>(x, at + i * apart);
+    }
+    vectors
 }
 
 #[inline(always)]
@@ -258,68 +265,38 @@ fn store<T: Real, S: Simd>(x: &mut [T], at: usize, value: T::Lanes<S>) {
     T::vectors_mut::<S>(&mut x[at..at + T::lanes::<S>()])[0] = value;
 }
 
-/// Bᵀ·input·B of the tiles of a strip: for each place, tile by tile.
-struct Spread<'a, T> {
+/// Of the tiles of a strip, Bᵀ·input·B of the four rows and columns that they see, or A·d·Aᵀ of their own two: for each place, tile
+/// by tile.
+struct Spread<'a, T, const SEEN: usize> {
     image: Image,
     strip: Range<usize>,
     pixels: &'a [T],
     places: &'a mut [T],
 }
 
-impl<T: Real> WithSimd for Spread<'_, T> {
+impl<T: Real, const SEEN: usize> WithSimd for Spread<'_, T, SEEN> {
     type Output = ();
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let (row, n, lanes) = (self.image.row(), self.image.channels, T::lanes::<S>());
         let size = self.places.len() / PLACES;
+        // Who sees four sees one more on every side.
+        let before = if SEEN == 4 { row + n } else { 0 };
         for tile in 0..self.strip.len() * (self.image.width / 2) {
-            // The tile sees one pixel more on every side.
-            let corner = place_of(self.image, self.strip.start, tile) - row - n;
+            let corner = place_of(self.image, self.strip.start, tile) - before;
             for vector in 0..n / lanes {
                 let (at, to) = (corner + vector * lanes, tile * n + vector * lanes);
-                let mut rows = [[T::splat(simd, T::default()); 4]; 4];
-                for y in 0..4 {
-                    rows[y] = inward::<T, S>(simd, four::<T, S>(self.pixels, at + y * row, n));
+                let mut rows = [[T::splat(simd, T::default()); 4]; SEEN];
+                for y in 0..SEEN {
+                    rows[y] =
+                        inward::<T, S, SEEN>(simd, several::<T, S, SEEN>(simd, self.pixels, at + y * row, n));
                 }
                 for x in 0..4 {
-                    let column = inward::<T, S>(simd, [rows[0][x], rows[1][x], rows[2][x], rows[3][x]]);
-                    for y in 0..4 {
-                        store::<T, S>(self.places, (4 * y + x) * size + to, column[y]);
+                    let mut column = [rows[0][x]; SEEN];
+                    for y in 1..SEEN {
+                        column[y] = rows[y][x];
                     }
-                }
-            }
-        }
-    }
-}
-
-/// A·d·Aᵀ of the tiles of a strip, as [`Spread`].
-struct SpreadGradient<'a, T> {
-    image: Image,
-    strip: Range<usize>,
-    pixels: &'a [T],
-    places: &'a mut [T],
-}
-
-impl<T: Real> WithSimd for SpreadGradient<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let (row, n, lanes) = (self.image.row(), self.image.channels, T::lanes::<S>());
-        let size = self.places.len() / PLACES;
-        for tile in 0..self.strip.len() * (self.image.width / 2) {
-            let corner = place_of(self.image, self.strip.start, tile);
-            for vector in 0..n / lanes {
-                let (at, to) = (corner + vector * lanes, tile * n + vector * lanes);
-                let mut rows = [[T::splat(simd, T::default()); 4]; 2];
-                for y in 0..2 {
-                    let at = at + y * row;
-                    rows[y] = inward_gradient::<T, S>(
-                        simd,
-                        [load::<T, S>(self.pixels, at), load::<T, S>(self.pixels, at + n)],
-                    );
-                }
-                for x in 0..4 {
-                    let column = inward_gradient::<T, S>(simd, [rows[0][x], rows[1][x]]);
+                    let column = inward::<T, S, SEEN>(simd, column);
                     for y in 0..4 {
                         store::<T, S>(self.places, (4 * y + x) * size + to, column[y]);
                     }
@@ -354,7 +331,10 @@ impl<T: Real> WithSimd for Gather<'_, T> {
                 }
                 let mut rows = [[bias; 2]; 4];
                 for y in 0..4 {
-                    rows[y] = outward::<T, S>(simd, four::<T, S>(self.places, 4 * y * size + from, size));
+                    rows[y] = outward::<T, S>(
+                        simd,
+                        several::<T, S, 4>(simd, self.places, 4 * y * size + from, size),
+                    );
                 }
                 for x in 0..2 {
                     let column = outward::<T, S>(simd, [rows[0][x], rows[1][x], rows[2][x], rows[3][x]]);
@@ -384,7 +364,7 @@ impl<T: Real> WithSimd for GatherWeights<'_, T> {
             let from = vector * lanes;
             let mut rows = [[T::splat(simd, T::default()); 3]; 4];
             for y in 0..4 {
-                let places = four::<T, S>(self.places, 4 * y * size + from, size);
+                let places = several::<T, S, 4>(simd, self.places, 4 * y * size + from, size);
                 rows[y] = outward_weights::<T, S>(simd, places);
             }
             for x in 0..3 {
