@@ -65,8 +65,6 @@ def refuse_settings(trainer: Trainer) -> None:
             'TrainingArguments.hub_strategy must be "end" or "every_save": a checkpoint has the state of the run and of the random numbers, '
             "which are to be kept as private as the data"
         )
-    if trainer.model_init is not None:
-        raise ValueError("model must be given, got model_init: the noise of the run is made for the parameters of one model")
 
 
 def refuse_files(args: TrainingArguments, **files: Any) -> None:

@@ -74,6 +74,8 @@ class PrivateTrainer(Trainer):
         **trainer: Any,
     ) -> None:
         self._within_step = False
+        if trainer.get("model_init") is not None:
+            raise ValueError("model must be given, got model_init: the noise of the run is made for the parameters of one model")
         if not isinstance(model, nn.Module):
             raise ValueError(f"model must be a model, got {type(model).__name__}: load it first (from_pretrained)")
         super().__init__(model, args, **trainer)
