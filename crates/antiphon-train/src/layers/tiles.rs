@@ -24,7 +24,7 @@ use std::ops::Range;
 /// Places of a transformed tile.
 const PLACES: usize = 16;
 /// Columns of a packed panel of weights, a whole number of vectors of every machine.
-const PANEL: usize = 16;
+const PANEL: usize = 32;
 /// Tiles that are transformed at a time: few enough to stay in the cache, enough to read every weight for.
 const TILES: usize = 64;
 /// Numbers at each place of the products of weights that are made before they are transformed back.
@@ -61,7 +61,7 @@ impl Conv {
     pub fn tiles(self) -> Option<Tiles> {
         let Image { height, width, channels } = self.input;
         let even = height % 2 == 0 && width % 2 == 0;
-        let wide = |channels: usize| channels.is_multiple_of(PANEL) && channels >= 2 * PANEL;
+        let wide = |channels: usize| channels > 0 && channels.is_multiple_of(PANEL);
         (even && wide(channels) && wide(self.channels)).then_some(Tiles(self))
     }
 }
