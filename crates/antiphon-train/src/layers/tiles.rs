@@ -23,8 +23,8 @@ use std::ops::Range;
 
 /// Places of a transformed tile.
 const PLACES: usize = 16;
-/// Columns of a packed panel of weights, a whole number of vectors of every machine.
-const PANEL: usize = 32;
+/// Channels must be a multiple of this, a whole number of vectors of every machine.
+const PANEL: usize = 16;
 /// Tiles that are transformed at a time: few enough to stay in the cache, enough to read every weight for.
 const TILES: usize = 64;
 /// Numbers at each place of the products of weights that are made before they are transformed back.
@@ -34,6 +34,11 @@ const BLOCK: usize = 2048;
 /// would be kept in the same few lines of the cache.
 fn apart(numbers: usize) -> usize {
     numbers + PANEL
+}
+
+/// Columns of a packed panel of weights for so many channels out: two vectors of the widest machines, where that divides them.
+fn panel(outputs: usize) -> usize {
+    if outputs.is_multiple_of(2 * PANEL) { 2 * PANEL } else { PANEL }
 }
 
 /// A convolution by tiles.
@@ -61,7 +66,7 @@ impl Conv {
     pub fn tiles(self) -> Option<Tiles> {
         let Image { height, width, channels } = self.input;
         let even = height % 2 == 0 && width % 2 == 0;
-        let wide = |channels: usize| channels > 0 && channels.is_multiple_of(PANEL);
+        let wide = |channels: usize| channels.is_multiple_of(PANEL) && channels >= 2 * PANEL;
         (even && wide(channels) && wide(self.channels)).then_some(Tiles(self))
     }
 }
@@ -70,7 +75,7 @@ impl Tiles {
     /// G·w·Gᵀ for all pairs of channels, by place, panel of channels out, channel in.
     pub fn spread<T: Real>(self, weights: &[T]) -> Vec<T> {
         let (inputs, outputs) = (self.0.input.channels, self.0.channels);
-        let half = T::from_f64(0.5);
+        let (half, panel) = (T::from_f64(0.5), panel(outputs));
         let three = |w: [T; 3]| {
             let (sum, middle) = (half * (w[0] + w[2]), half * w[1]);
             [w[0], sum + middle, sum - middle, w[2]]
@@ -80,7 +85,7 @@ impl Tiles {
             for o in 0..outputs {
                 let w = |row: usize, column: usize| weights[((row * 3 + column) * inputs + i) * outputs + o];
                 let rows: [[T; 4]; 3] = std::array::from_fn(|row| three([w(row, 0), w(row, 1), w(row, 2)]));
-                let at = (o / PANEL * inputs + i) * PANEL + o % PANEL;
+                let at = (o / panel * inputs + i) * panel + o % panel;
                 for column in 0..4 {
                     let four = three([rows[0][column], rows[1][column], rows[2][column]]);
                     for row in 0..4 {
@@ -103,7 +108,7 @@ impl Tiles {
     ) {
         let (from, to) = (self.0.input, self.0.output());
         let (inputs, outputs) = (from.channels, to.channels);
-        let images = input.len() / from.stored();
+        let (images, panel) = (input.len() / from.stored(), panel(outputs));
         for strip in strips(images * (from.height / 2), from.width / 2) {
             let tiles = strip.len() * (from.width / 2);
             let v_apart = apart(tiles * inputs);
@@ -117,15 +122,15 @@ impl Tiles {
             let m_apart = apart(tiles * outputs);
             let m = room(&mut scratch.outputs, PLACES * m_apart);
             for place in 0..PLACES {
-                for panel in 0..outputs / PANEL {
+                for first in (0..outputs).step_by(panel) {
                     Product {
                         rows: [Level::ONE, Level { count: tiles, a: inputs, other: outputs }],
-                        terms: split(inputs, 1, PANEL),
-                        columns: PANEL,
+                        terms: split(inputs, 1, panel),
+                        columns: panel,
                         start: Start::Zero,
                         a: &v[place * v_apart..],
-                        b: &spread[(place * outputs + panel * PANEL) * inputs..][..inputs * PANEL],
-                        c: &mut m[place * m_apart + panel * PANEL..],
+                        b: &spread[(place * outputs + first) * inputs..][..inputs * panel],
+                        c: &mut m[place * m_apart + first..],
                     }
                     .run();
                 }
