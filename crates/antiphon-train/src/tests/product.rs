@@ -4,6 +4,7 @@ use super::normals;
 use crate::product::{Level, Product, Start};
 use crate::real::Real;
 use proptest::prelude::*;
+use pulp::WithSimd;
 
 /// One sum at a time, in the order of the terms.
 fn slowly<T: Real>(product: &Product<'_, T>, fused: impl Fn(T, T, T) -> T) -> Vec<T> {
@@ -47,12 +48,22 @@ fn compare<T: Real>(
     let a = normals::<T>(1, r0 * ra + r1 * rb + t0 * ta + t1 * tb + 1);
     let b = normals::<T>(2, t0 * t1 * (columns + 2));
     let bias = normals::<T>(3, columns);
-    let mut c = normals::<T>(4, r0 * r1 * (columns + 1));
+    let before = normals::<T>(4, r0 * r1 * (columns + 1));
     let start = [Start::Zero, Start::Columns(&bias), Start::There][usize::from(start)];
-    let product = Product { rows, terms, columns, start, a: &a, b: &b, c: &mut c };
-    let expected = slowly(&product, fused);
-    product.run();
-    assert!(c == expected, "{counts:?} {strides:?} {columns}");
+    let after = |run: &dyn Fn(Product<'_, T>)| {
+        let mut c = before.clone();
+        run(Product { rows, terms, columns, start, a: &a, b: &b, c: &mut c });
+        c
+    };
+    let mut c = before.clone();
+    let expected = slowly(&Product { rows, terms, columns, start, a: &a, b: &b, c: &mut c }, fused);
+    let case = format!("{counts:?} {strides:?} {columns}");
+    assert!(after(&|product| product.run()) == expected, "{case}");
+    // A machine with 512-bit vectors runs the narrower code nowhere else.
+    #[cfg(target_arch = "x86_64")]
+    if let Some(simd) = pulp::x86::V3::try_new() {
+        assert!(after(&|product| product.with_simd(simd)) == expected, "{case}, 256 bits");
+    }
 }
 
 proptest! {

@@ -333,6 +333,10 @@ fn bits_of<T: Real>() {
     if let Some(simd) = pulp::x86::V3::try_new() {
         assert_eq!(with::<_, T>(simd), expected);
     }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(simd) = pulp::x86::V4::try_new() {
+        assert_eq!(with::<_, T>(simd), expected);
+    }
 }
 
 #[test]
