@@ -134,7 +134,7 @@ impl Kept {
         let id = Description::new(task, &job.design, &job.settings, &job.privacy)?.id();
         let place =
             self.folder.as_ref().map(|folder| folder.join(format!("run-{}-{}", &id[..16], purpose.seed)));
-        if let Some(record) = self.find(&id, purpose) {
+        if let Some(record) = self.find(&id, job.design.name(), &job.settings, purpose) {
             // Killed before it was removed.
             if let Some(folder) = place.filter(|folder| folder.exists()) {
                 std::fs::remove_dir_all(&folder).map_err(|source| Error::Io { path: folder, source })?;
@@ -170,7 +170,7 @@ impl Kept {
         purpose: Purpose<'_>,
     ) -> Result<Record> {
         let id = unnoised::description(task, settings).id();
-        if let Some(record) = self.find(&id, purpose) {
+        if let Some(record) = self.find(&id, name, settings, purpose) {
             return Ok(record);
         }
         let start = Instant::now();
@@ -192,10 +192,19 @@ impl Kept {
         Ok(record)
     }
 
-    /// A run that is there, under the name that it is asked for: two algorithms may come to the same run.
-    fn find(&self, id: &str, purpose: Purpose<'_>) -> Option<Record> {
-        let found = self.records.iter().find(|record| record.run == id && record.seed == purpose.seed)?;
-        let mut record = found.clone();
+    /// A run that is there, under the name that it is asked for: two algorithms may come to the same run. The id of a run depends on all
+    /// bits of its mechanism, and those of a computed one on the processor: where data set and network are always the same, a run of the
+    /// same name, settings, ε and seed will do.
+    fn find(&self, id: &str, mechanism: &str, settings: &Settings, purpose: Purpose<'_>) -> Option<Record> {
+        let same = |record: &&Record| record.run == id && record.seed == purpose.seed;
+        let other_bits = |record: &&Record| {
+            purpose.algorithm.is_none()
+                && (record.mechanism == mechanism && record.settings == *settings)
+                && (record.target_epsilon, record.held_out) == (purpose.target_epsilon, purpose.held_out)
+                && record.seed == purpose.seed
+        };
+        let records = || self.records.iter();
+        let mut record = records().find(same).or_else(|| records().find(other_bits))?.clone();
         if let Some(algorithm) = purpose.algorithm {
             // A line without what is known of such runs is made again.
             record.federated.as_mut()?.algorithm = algorithm.into();
@@ -354,6 +363,36 @@ mod tests {
         std::fs::write(&file, "{}\n").unwrap();
         let message = Kept::read(&file).err().unwrap().to_string();
         assert!(message.contains("line 1 is not a run"), "{message}");
+    }
+
+    #[test]
+    fn a_run_is_found_on_another_processor() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../repro/results");
+        let records = Kept::read(&folder.join("cifar10.jsonl")).unwrap();
+        let first = records[0].clone();
+        let stop = Stop::start().unwrap();
+        let kept = Kept { folder: None, file: PathBuf::new(), records, stop };
+        let purpose = Purpose {
+            seed: first.seed,
+            target_epsilon: first.target_epsilon,
+            held_out: first.held_out,
+            algorithm: None,
+        };
+        let found = |id: &str, settings: &Settings, purpose: Purpose<'_>| {
+            kept.find(id, &first.mechanism, settings, purpose).map(|record| record.run)
+        };
+        let settings = first.settings;
+        assert_eq!(found(&first.run, &settings, purpose), Some(first.run.clone()));
+        assert_eq!(found("other bits", &settings, purpose), Some(first.run.clone()));
+        assert_eq!(found("other bits", &Settings { learning_rate: 0.3, ..settings }, purpose), None);
+        let others = [
+            Purpose { seed: 99, ..purpose },
+            Purpose { target_epsilon: Some(3.0), ..purpose },
+            Purpose { held_out: true, ..purpose },
+            Purpose { algorithm: Some("mf6"), ..purpose },
+        ];
+        others.into_iter().for_each(|other| assert_eq!(found("other bits", &settings, other), None));
+        assert_eq!(kept.find("other bits", "identity", &settings, purpose).map(|record| record.run), None);
     }
 
     #[test]

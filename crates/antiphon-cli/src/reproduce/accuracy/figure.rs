@@ -129,20 +129,28 @@ fn points(name: Name, records: &[Record], paper: &Paper) -> Result<Vec<Point>> {
             found.extend(point(name, &records.iter().filter(here).collect::<Vec<_>>(), epsilon, paper));
         }
     }
-    if found.is_empty() {
-        return Err(Error::argument("--output", "a folder with finished runs", "a file of runs without any"));
+    if found.iter().all(|point| point.target_epsilon.is_none()) {
+        let allowed = "a folder with finished runs that have an ε";
+        return Err(Error::argument("--output", allowed, "a file of runs without any"));
     }
     Ok(found)
 }
 
 /// The runs of a mechanism at an ε, with the settings that were best on held-out examples, or else on the test images.
 fn point(name: Name, records: &[&Record], epsilon: Option<f64>, paper: &Paper) -> Option<Point> {
+    // The first of every seed: another one has a mechanism with other bits, and the same initial model.
+    let accuracies = |settings: &Settings, held_out: bool| {
+        let mut of: Vec<(u64, f64)> = Vec::new();
+        for record in records {
+            let meant = record.settings == *settings && record.held_out == held_out;
+            if meant && of.iter().all(|(seed, _)| *seed != record.seed) {
+                of.push((record.seed, record.accuracy));
+            }
+        }
+        of.into_iter().map(|(_, accuracy)| accuracy).collect::<Vec<f64>>()
+    };
     let mean = |settings: &Settings, held_out: bool| {
-        let of: Vec<f64> = records
-            .iter()
-            .filter(|record| record.settings == *settings && record.held_out == held_out)
-            .map(|record| record.accuracy)
-            .collect();
+        let of = accuracies(settings, held_out);
         (!of.is_empty()).then(|| Summary::of(&of))
     };
     let mut tried: Vec<Settings> = Vec::new();
@@ -166,7 +174,7 @@ fn point(name: Name, records: &[&Record], epsilon: Option<f64>, paper: &Paper) -
         (false, 1) => Chosen::Given,
         (false, _) => Chosen::Test,
     };
-    let runs = records.iter().filter(|record| record.settings == settings && !record.held_out).count();
+    let runs = accuracies(&settings, false).len();
     let mechanism = records[0].mechanism.clone();
     Some(Point {
         target_epsilon: epsilon,
@@ -320,6 +328,19 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_counts_once() {
+        let paper = Paper::read().unwrap();
+        let records = [
+            record("optimal", 2.0, 0.1, 1, false, 0.50),
+            record("optimal", 2.0, 0.1, 1, false, 0.90),
+            record("optimal", 2.0, 0.1, 2, false, 0.52),
+        ];
+        let points = points(Name::Cifar10, &records, &paper).unwrap();
+        assert_eq!((points.len(), points[0].runs), (1, 2));
+        assert!((points[0].accuracy.mean - 0.51).abs() < 1e-12);
+    }
+
+    #[test]
     fn training_without_noise_is_a_level_line_that_says_that_it_is_not_private() {
         let paper = Paper::read().unwrap();
         let ceiling =
@@ -329,6 +350,8 @@ mod tests {
         let lines = picture(Name::Cifar10, &points(Name::Cifar10, &records, &paper).unwrap(), &paper);
         let level = lines.series.iter().find(|series| series.name == "unnoised (not private)").unwrap();
         assert_eq!(level.points, [(2.0, 70.0), (8.0, 70.0)]);
+        let refused = points(Name::Cifar10, &records[2..], &paper).err().expect("no ε to draw it against");
+        assert!(refused.to_string().contains("finished runs that have an ε"), "{refused}");
     }
 
     #[test]
