@@ -78,8 +78,8 @@ struct Point {
     paper: Option<f64>,
 }
 
-/// Reads the runs of a folder, prints and draws.
-pub fn run(name: Name, pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
+/// Reads the runs of a folder, prints and draws; only those at some ε, if these are named.
+pub fn run(name: Name, epsilons: &[f64], pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
     let Some(folder) = &pictures.output else {
         let allowed = "given with --figure: the folder that has the runs, in which the figure is drawn";
         return Err(Error::argument("--output", allowed, "nothing").into());
@@ -96,7 +96,7 @@ pub fn run(name: Name, pictures: &Pictures, json: bool) -> anyhow::Result<ExitCo
     }
     pictures.check(&[&figure])?;
     let paper = Paper::read()?;
-    let points = points(name, &Kept::read(&file)?, &paper)?;
+    let points = points(name, &at(epsilons, Kept::read(&file)?)?, &paper)?;
     let files = pictures.draw(&figure, &Picture::Lines(picture(name, &points, &paper)))?;
     match json {
         true => print_json(
@@ -105,6 +105,25 @@ pub fn run(name: Name, pictures: &Pictures, json: bool) -> anyhow::Result<ExitCo
         false => print(name, &points, &files),
     }
     Ok(answer(true))
+}
+
+/// The runs at these ε and those without any; all, if none is named.
+fn at(epsilons: &[f64], mut records: Vec<Record>) -> Result<Vec<Record>> {
+    let mut kept: Vec<f64> = records.iter().filter_map(|record| record.target_epsilon).collect();
+    kept.sort_by(f64::total_cmp);
+    kept.dedup();
+    if let Some(epsilon) = epsilons.iter().find(|epsilon| !kept.contains(epsilon)) {
+        let kept: Vec<String> = kept.iter().map(f64::to_string).collect();
+        return Err(Error::argument(
+            "--epsilon",
+            format!("of those that have runs: {}", kept.join(", ")),
+            epsilon,
+        ));
+    }
+    if !epsilons.is_empty() {
+        records.retain(|record| record.target_epsilon.is_none_or(|epsilon| epsilons.contains(&epsilon)));
+    }
+    Ok(records)
 }
 
 /// One point for each mechanism and ε, in the order of the runs and by ε.
@@ -325,6 +344,17 @@ mod tests {
         assert!((all[1].accuracy.mean - 0.51).abs() < 1e-12 && all[1].accuracy.interval.is_some());
         assert_eq!((all[0].paper, all[1].paper), (None, Some(57.9)));
         assert!(points(Name::Cifar10, &held_out, &paper).is_err());
+    }
+
+    #[test]
+    fn some_epsilons_may_be_named() {
+        let records =
+            || vec![record("optimal", 2.0, 0.1, 1, false, 0.5), record("optimal", 8.0, 0.1, 1, false, 0.6)];
+        assert_eq!(at(&[], records()).unwrap().len(), 2);
+        let named = at(&[8.0], records()).unwrap();
+        assert_eq!((named.len(), named[0].target_epsilon), (1, Some(8.0)));
+        let refused = at(&[8.0, 3.0], records()).err().expect("no such runs").to_string();
+        assert!(refused.contains("2, 8") && refused.contains('3'), "{refused}");
     }
 
     #[test]

@@ -45,7 +45,7 @@ const UNCLIPPED: f64 = 1e3;
 
 #[derive(Args)]
 pub struct Accuracy {
-    /// Several ε, separated by commas (default: 8 for cifar10, 4 for fashion-mnist)
+    /// Several ε, separated by commas (default: 8 for cifar10, 4 for fashion-mnist; with --figure all that are kept)
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true)]
     epsilon: Vec<f64>,
     /// Mechanisms by their names in `antiphon train`, no files (default: optimal,dp-sgd; for fashion-mnist
@@ -69,7 +69,7 @@ pub struct Accuracy {
     #[arg(long, value_enum, conflicts_with = "mechanisms")]
     ablation: Option<Ablation>,
     /// Train nothing: draw accuracy against ε from the runs that --output has, with the paper's points, and print them
-    #[arg(long, conflicts_with_all = ["epsilon", "mechanisms", "repeats", "learning_rates", "momentums", "ablation", "epochs"])]
+    #[arg(long, conflicts_with_all = ["mechanisms", "repeats", "learning_rates", "momentums", "ablation", "epochs"])]
     figure: bool,
     /// Passes over the data instead of the protocol's, for a quick test
     #[arg(long, value_name = "K")]
@@ -112,7 +112,7 @@ struct Row {
 impl Accuracy {
     pub fn run(&self, name: Name, pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
         if self.figure {
-            return figure::run(name, pictures, json);
+            return figure::run(name, &self.epsilon, pictures, json);
         }
         let what = name.as_str();
         let figure = match self.ablation {
