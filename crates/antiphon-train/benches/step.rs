@@ -6,13 +6,14 @@
 use antiphon::noise::{Cipher, Key};
 use antiphon_train::engine::{Batch, PerExample};
 use antiphon_train::models;
+use antiphon_train::network::Initial;
 use std::time::Instant;
 
 fn main() {
     let numbers: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     let (batch, steps) = (numbers.first().copied().unwrap_or(500), numbers.get(1).copied().unwrap_or(5));
     let network = models::cifar10();
-    let parameters = network.initial(&Key::from_seed(1, Cipher::ChaCha20));
+    let parameters = network.initial(Initial::Uniform, &Key::from_seed(1, Cipher::ChaCha20));
     let mut inputs = vec![0f32; batch * network.inputs()];
     Key::from_seed(2, Cipher::ChaCha20).fill_parallel(0, 0, &mut inputs);
     let labels: Vec<u8> = (0..batch).map(|i| (i % 10) as u8).collect();

@@ -6,7 +6,7 @@ use crate::description::Data;
 use crate::engine::{Batch, PerExample, Totals};
 use crate::layers::Image;
 use crate::models;
-use crate::network::Network;
+use crate::network::{Initial, Network};
 use crate::task::{Score, Task, Turn};
 use antiphon::noise::{Cipher, Key};
 use antiphon::run::Unit;
@@ -138,8 +138,8 @@ impl Task for Classification {
         self.network.parameters()
     }
 
-    fn initial(&self, key: &Key) -> Vec<f32> {
-        self.network.initial(key)
+    fn initial(&self, initial: Initial, key: &Key) -> Vec<f32> {
+        self.network.initial(initial, key)
     }
 
     fn clipped_sum(

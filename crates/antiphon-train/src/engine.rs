@@ -9,7 +9,6 @@ use crate::layers::softmax::Outcome;
 use crate::network::{Network, Operation};
 use crate::pass::{Pass, Weights};
 use antiphon::clip::{Clip, MOST_EXAMPLES, squared_norm};
-use antiphon::noise::Key;
 use antiphon::{Error, Result};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -75,9 +74,6 @@ pub trait PerExample: Sync {
     /// How many parameters it has.
     fn parameters(&self) -> usize;
 
-    /// Parameters to start from, fixed by a key.
-    fn initial(&self, key: &Key) -> Vec<f32>;
-
     /// Σ gᵢ·min(1, clip/‖gᵢ‖) over the examples of a batch, into `sum`.
     ///
     /// Contributions have a norm of at most `clip`, whatever the parameters and the data are, and `sum` is exactly their sum:
@@ -92,10 +88,6 @@ pub trait PerExample: Sync {
 impl PerExample for Network {
     fn parameters(&self) -> usize {
         Network::parameters(self)
-    }
-
-    fn initial(&self, key: &Key) -> Vec<f32> {
-        Network::initial(self, key)
     }
 
     fn clipped_sum(

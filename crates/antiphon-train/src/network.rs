@@ -14,7 +14,34 @@ use crate::layers::dense::Dense;
 use crate::layers::pool::Pool;
 use antiphon::noise::Key;
 use antiphon::{Error, Result};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
+
+/// How the weights of a network are drawn before the first step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Initial {
+    /// Uniform, with variance 2/(inputs + outputs) (Glorot and Bengio 2010, equation 16).
+    #[default]
+    Uniform,
+    /// Normal: convolutions with variance 1/inputs, dense layers with 2/(inputs + outputs), as in the program of Kairouz et al. 2021
+    /// (google-research/DP-FTRL, `nn.py`).
+    Normal,
+}
+
+impl Initial {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Initial::Uniform => "uniform",
+            Initial::Normal => "normal",
+        }
+    }
+
+    pub(crate) fn is_uniform(&self) -> bool {
+        *self == Initial::Uniform
+    }
+}
 
 /// What a stage does.
 #[derive(Clone, Copy, Debug)]
@@ -149,10 +176,9 @@ impl Network {
         }
     }
 
-    /// Parameters to start from: biases zero, weights uniform in ±√(6/(inputs + outputs)), counting what one output
-    /// sums over and what one input goes to (Glorot and Bengio 2010, equation 16). A function of the key alone: the normal
-    /// of step 0 at a parameter's place, sent to (0, 1) by its distribution function.
-    pub fn initial(&self, key: &Key) -> Vec<f32> {
+    /// Parameters to start from: biases zero, weights as told. A function of the key alone: the normal of step 0 at a parameter's
+    /// place, for uniform weights sent to (0, 1) by its distribution function.
+    pub fn initial(&self, initial: Initial, key: &Key) -> Vec<f32> {
         let mut normals = vec![0f64; self.parameters];
         key.fill_parallel(0, 0, &mut normals);
         let mut parameters = vec![0f32; self.parameters];
@@ -161,15 +187,27 @@ impl Network {
             return parameters;
         }
         for stage in &self.stages {
+            // What one output sums over, and what one input goes to.
             let (inputs, outputs) = match stage.operation {
                 Operation::Conv(conv) => (9 * conv.input.channels, 9 * conv.channels),
                 Operation::Dense(dense) => (dense.inputs, dense.outputs),
                 Operation::Pool(_) | Operation::Flatten(_) => continue,
             };
-            let bound = (6.0 / (inputs + outputs) as f64).sqrt();
-            for i in stage.parameters.start..stage.parameters.end - stage.biases {
-                let uniform = 0.5 * libm::erfc(-normals[i] * std::f64::consts::FRAC_1_SQRT_2);
-                parameters[i] = (bound * (2.0 * uniform - 1.0)) as f32;
+            let mean = (inputs + outputs) as f64 / 2.0;
+            let weights = stage.parameters.start..stage.parameters.end - stage.biases;
+            match initial {
+                Initial::Uniform => {
+                    let bound = (3.0 / mean).sqrt();
+                    for i in weights {
+                        let uniform = 0.5 * libm::erfc(-normals[i] * std::f64::consts::FRAC_1_SQRT_2);
+                        parameters[i] = (bound * (2.0 * uniform - 1.0)) as f32;
+                    }
+                }
+                Initial::Normal => {
+                    let convolution = matches!(stage.operation, Operation::Conv(_));
+                    let stddev = (1.0 / if convolution { inputs as f64 } else { mean }).sqrt();
+                    weights.for_each(|i| parameters[i] = (stddev * normals[i]) as f32);
+                }
             }
         }
         parameters

@@ -2,6 +2,7 @@
 
 use crate::data::Name;
 use crate::kind::Kind;
+use crate::network::Initial;
 use crate::order::Order;
 use antiphon::families;
 use antiphon::schema::Schema;
@@ -31,6 +32,9 @@ pub struct Settings {
     /// and older than the other orders.
     #[serde(rename = "sampling", default, skip_serializing_if = "Order::is_fixed")]
     pub order: Order,
+    /// How the weights of a network begin; of no effect on other models. Left out of files where it is uniform, as the order.
+    #[serde(default, skip_serializing_if = "Initial::is_uniform")]
+    pub initial: Initial,
 }
 
 impl Settings {
@@ -133,6 +137,8 @@ impl Settings {
             cooldown: Some(Cooldown { fraction: 0.25, end: 0.05 }),
             in_workload: false,
             order: Order::Fixed,
+            // As the network: those of Kairouz et al. 2021.
+            initial: if name == Name::Cifar10 { Initial::Normal } else { Initial::Uniform },
         }
     }
 }
@@ -158,6 +164,7 @@ impl Settings {
             cooldown: Some(Cooldown { fraction: 0.25, end: 0.05 }),
             in_workload: true,
             order: Order::Fixed,
+            initial: Initial::Uniform,
         }
     }
 }

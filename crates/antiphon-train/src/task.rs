@@ -4,6 +4,7 @@
 use crate::description::Data;
 use crate::engine::Totals;
 use crate::federated::client::Settings as Client;
+use crate::network::Initial;
 use antiphon::Result;
 use antiphon::noise::Key;
 use antiphon::run::Unit;
@@ -22,8 +23,8 @@ pub trait Task: Sync {
     /// How many parameters the model has.
     fn parameters(&self) -> usize;
 
-    /// Parameters to start from, fixed by a key.
-    fn initial(&self, key: &Key) -> Vec<f32>;
+    /// Parameters to start from, fixed by a key; networks have several ways.
+    fn initial(&self, initial: Initial, key: &Key) -> Vec<f32>;
 
     /// The sum of the contributions of some units, each of norm at most `clip`. It is exact (antiphon::clip): every unit moves it by its own
     /// contribution and nothing else.

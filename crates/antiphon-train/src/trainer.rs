@@ -128,7 +128,7 @@ impl<'a> Trainer<'a> {
         let examples = task.units();
         settings.check(examples)?;
         design.check(settings, examples)?;
-        let parameters = task.initial(&secrets.start);
+        let parameters = task.initial(settings.initial, &secrets.start);
         let d = parameters.len();
         // The budget was spent already.
         let budget = Budget::Noise { noise_multiplier: privacy.noise_multiplier(), delta: privacy.delta() };

@@ -41,7 +41,7 @@ pub fn train(
     let secrets = Secrets::from_seed(seed, &description(task, settings).id());
     let rates = settings.rates(settings.steps(units))?;
     let batches = Batches::new(settings, units, secrets.order);
-    let mut state = State::new(task.initial(&secrets.start));
+    let mut state = State::new(task.initial(settings.initial, &secrets.start));
     let local = Secrets::units(secrets.start);
     let mut sum = vec![0.0; state.parameters.len()];
     for step in 0..rates.len() {

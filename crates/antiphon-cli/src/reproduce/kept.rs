@@ -329,6 +329,7 @@ mod tests {
             cooldown: None,
             in_workload: false,
             order: antiphon_train::order::Order::Fixed,
+            initial: antiphon_train::network::Initial::Normal,
         };
         let record = Record {
             run: "id".into(),

@@ -6,6 +6,7 @@ use super::window::{Local, Schedule, Window};
 use crate::data::text::{Corpus, END, Source, TextData, TextName, TextUnit, UNKNOWN, Vocabulary};
 use crate::description::Data;
 use crate::engine::{Totals, add_up, in_chunks};
+use crate::network::Initial;
 use crate::task::{Score, Task, Turn};
 use antiphon::clip::{Clip, MOST_EXAMPLES};
 use antiphon::noise::{Cipher, Key};
@@ -167,7 +168,7 @@ impl Task for Federated {
         self.model.parameters()
     }
 
-    fn initial(&self, key: &Key) -> Vec<f32> {
+    fn initial(&self, _: Initial, key: &Key) -> Vec<f32> {
         self.model.initial(key)
     }
 

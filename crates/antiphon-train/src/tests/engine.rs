@@ -5,7 +5,7 @@ use super::{distance, normals};
 use crate::engine::{Batch, PerExample, Totals};
 use crate::layers::Image;
 use crate::models;
-use crate::network::Network;
+use crate::network::{Initial, Network};
 use antiphon::noise::{Cipher, Key};
 
 struct Case {
@@ -19,7 +19,7 @@ struct Case {
 impl Case {
     /// More examples in the data than in the batch, in another order, one twice.
     fn new(network: Network, examples: usize) -> Case {
-        let parameters = network.initial(&Key::from_seed(5, Cipher::ChaCha20));
+        let parameters = network.initial(Initial::Uniform, &Key::from_seed(5, Cipher::ChaCha20));
         let inputs = normals(6, (examples + 3) * network.inputs());
         let labels = (0..examples + 3).map(|i| (i * i % network.classes()) as u8).collect();
         let mut examples: Vec<usize> = (0..examples).map(|i| (7 * i + 2) % (examples + 3)).collect();
@@ -168,14 +168,30 @@ fn parameters_to_start_from() {
     assert_eq!(network.parameters(), 550_570);
     assert_eq!(models::small(28, 28, 10).parameters(), 27_930);
     let key = Key::from_seed(1, Cipher::ChaCha20);
-    let start = network.initial(&key);
-    assert!(start == on_threads(1, || network.initial(&key)));
+    let start = network.initial(Initial::Uniform, &key);
+    assert!(start == on_threads(1, || network.initial(Initial::Uniform, &key)));
     // Second convolution: 288 inputs and outputs, uniform up to the bound, biases zero.
     let (weights, biases) = start[896..][..9248].split_at(9216);
     let bound = (6.0f32 / 576.0).sqrt();
     let square = weights.iter().map(|x| f64::from(x * x)).sum::<f64>() / 9216.0;
     assert!(weights.iter().all(|x| x.abs() <= bound) && biases.iter().all(|x| *x == 0.0));
     assert!((square / f64::from(bound * bound / 3.0) - 1.0).abs() < 0.05);
+    // Normal weights: convolutions of 3 and 32 channels to 32 and 64, and the first dense layer.
+    let start = network.initial(Initial::Normal, &key);
+    let variance = |at: usize, count: usize| {
+        start[at..at + count].iter().map(|x| f64::from(x * x)).sum::<f64>() / count as f64
+    };
+    let third = 896 + 9248;
+    let dense = 550_570 - 1_290 - 262_272;
+    for (at, count, expected) in
+        [(0, 864, 1.0 / 27.0), (third, 18_432, 1.0 / 288.0), (dense, 262_144, 2.0 / (2048.0 + 128.0))]
+    {
+        // Four standard deviations of a mean of squares of normals.
+        let tolerance = 4.0 * (2.0 / count as f64).sqrt();
+        assert!((variance(at, count) / expected - 1.0).abs() < tolerance, "{at}");
+        assert!(start[at..at + count].iter().any(|x| f64::from(*x) > 2.5 * expected.sqrt()));
+    }
+    assert!(start[864..896].iter().all(|x| *x == 0.0));
 }
 
 /// An example that is not finite must not leave anything behind for the next one in its place: pooling leaves out an odd last row, whose

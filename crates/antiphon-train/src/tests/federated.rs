@@ -7,6 +7,7 @@ use crate::design::Design;
 use crate::federated::{Answer, Federated, client};
 use crate::job;
 use crate::kind::Kind;
+use crate::network::Initial;
 use crate::order::Order;
 use crate::secrets::Secrets;
 use crate::settings::Settings;
@@ -113,7 +114,7 @@ fn a_seed_fixes_a_run_for_any_number_of_threads_and_through_a_stop() {
 fn sum_of(task: &Federated, users: &[usize], seed: u64) -> Vec<f64> {
     let mut sum = vec![1.0; task.parameters()];
     let key = Key::from_seed(seed, Cipher::ChaCha20);
-    let parameters = task.initial(&Key::from_seed(3, Cipher::ChaCha20));
+    let parameters = task.initial(Initial::Uniform, &Key::from_seed(3, Cipher::ChaCha20));
     task.clipped_sum(Turn { step: 2, key: &key }, &parameters, users, 0.25, &mut sum).unwrap();
     sum
 }
@@ -237,7 +238,7 @@ fn statements_speak_of_users_and_of_what_is_not_covered() {
 fn rounds_use_other_lines() {
     let task = task(|client| client.most_tokens = 8);
     let key = Key::from_seed(1, Cipher::ChaCha20);
-    let parameters = task.initial(&key);
+    let parameters = task.initial(Initial::Uniform, &key);
     let at = |step| {
         let mut sum = vec![0.0; task.parameters()];
         task.clipped_sum(Turn { step, key: &key }, &parameters, &[0], 1.0, &mut sum).unwrap();

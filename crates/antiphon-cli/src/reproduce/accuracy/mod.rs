@@ -27,6 +27,7 @@ use antiphon_train::data::{self, Name};
 use antiphon_train::design::{Design, STAMPS};
 use antiphon_train::job::Job;
 use antiphon_train::kind::Kind;
+use antiphon_train::network::Initial;
 use antiphon_train::settings::Settings;
 use antiphon_train::summary::{Summary, remark};
 use antiphon_train::task::Task;
@@ -65,11 +66,14 @@ pub struct Accuracy {
     /// Values of momentum to choose from; the paper's are 0,0.85,0.9,0.95
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true)]
     momentums: Vec<f64>,
+    /// How the weights begin (default: as in the kept runs of the data set, normal for cifar10, uniform for fashion-mnist)
+    #[arg(long, value_enum)]
+    initial: Option<InitialName>,
     /// One of the paper's two ablations instead of --mechanisms
     #[arg(long, value_enum, conflicts_with = "mechanisms")]
     ablation: Option<Ablation>,
     /// Train nothing: draw accuracy against ε from the runs that --output has, with the paper's points, and print them
-    #[arg(long, conflicts_with_all = ["mechanisms", "repeats", "learning_rates", "momentums", "ablation", "epochs"])]
+    #[arg(long, conflicts_with_all = ["mechanisms", "repeats", "learning_rates", "momentums", "initial", "ablation", "epochs"])]
     figure: bool,
     /// Passes over the data instead of the protocol's, for a quick test
     #[arg(long, value_name = "K")]
@@ -77,6 +81,14 @@ pub struct Accuracy {
     /// Folder of the data sets' files (default: the one that `antiphon data list` shows)
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum InitialName {
+    /// Variance 2/(inputs + outputs) (Glorot and Bengio 2010)
+    Uniform,
+    /// Variance 1/inputs in convolutions, else as uniform: those of Kairouz et al. 2021, which the paper takes
+    Normal,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -223,7 +235,12 @@ impl Accuracy {
     /// The protocol, with the usual learning rate.
     fn protocol(&self, name: Name, kind: Option<Kind>) -> Settings {
         let settings = Settings::usual(name, kind);
-        Settings { epochs: self.epochs.unwrap_or(settings.epochs), ..settings }
+        let initial = match self.initial {
+            None => settings.initial,
+            Some(InitialName::Uniform) => Initial::Uniform,
+            Some(InitialName::Normal) => Initial::Normal,
+        };
+        Settings { epochs: self.epochs.unwrap_or(settings.epochs), initial, ..settings }
     }
 
     /// All settings that are tried: one, if no grid is given.

@@ -19,6 +19,7 @@ use antiphon_train::data::text::TextData;
 use antiphon_train::design::Design;
 use antiphon_train::federated::Federated;
 use antiphon_train::kind::Kind;
+use antiphon_train::network::Initial;
 use antiphon_train::task::{Task, Turn};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -114,7 +115,7 @@ pub fn run(data: &TextData, stop: &Stop, json: bool) -> anyhow::Result<serde_jso
 /// Clients per second on all threads: rounds of so many, or of all users where there are fewer.
 fn clients(task: &Federated, round: usize, stop: &Stop) -> Result<f64> {
     let [start, local] = Key::from_seed(1, Cipher::Aes256Ctr).split(["start", "units"]);
-    let parameters = task.initial(&start);
+    let parameters = task.initial(Initial::default(), &start);
     let mut sum = vec![0.0; parameters.len()];
     let users: Vec<usize> = (0..task.units()).collect();
     let (mut step, mut done) = (0, 0);
