@@ -179,6 +179,7 @@ fn wrong_input_is_named() {
         ("--batch-size 10", "--batch-size"),
         ("--held-out 10", "--held-out"),
         ("--model linear", "--model"),
+        ("--initial normal", "--initial"),
         ("--sampling min-separation --min-separation 600", "--min-separation must be in 1..="),
         ("--sampling min-separation --max-participations 1", "--max-participations must be at least"),
         ("--sampling poisson --mechanism optimal", "not accounted for under Poisson sampling"),

@@ -385,8 +385,10 @@ fn write<const M: usize, const N: usize>(
 fn differences(found: &Bound, expected: &Bound) -> String {
     let [found, expected] = [found, expected].map(|run| {
         let mut value = serde_json::to_value(run).expect("plain fields");
-        // Where the order is fixed, nothing is written.
-        value["description"]["settings"]["sampling"] = serde_json::json!(run.description.settings.order);
+        // Where these are the usual ones, nothing is written.
+        let settings = &mut value["description"]["settings"];
+        settings["sampling"] = serde_json::json!(run.description.settings.order);
+        settings["initial"] = serde_json::json!(run.description.settings.initial);
         value
     });
     let mut all = Vec::new();

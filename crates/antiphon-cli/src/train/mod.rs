@@ -26,6 +26,7 @@ use antiphon_train::classification::Model;
 use antiphon_train::design::{self, Design};
 use antiphon_train::job::{EpochLog, Finished, Job, Logs, Place};
 use antiphon_train::kind::Kind;
+use antiphon_train::network::Initial;
 use antiphon_train::settings::Settings;
 use clap::{Args, ValueEnum};
 use federated::FederatedArgs;
@@ -210,6 +211,27 @@ pub struct TrainingArgs {
     /// Over the last FRACTION of the steps the learning rate falls linearly to END times its value; 0:1 turns this off
     #[arg(long, value_name = "FRACTION:END", default_value = "0.25:0.05", value_parser = falls)]
     cooldown: Cooldown,
+    /// How the weights of a network begin (default: normal for cifar10, else uniform)
+    #[arg(long, value_enum)]
+    initial: Option<InitialName>,
+}
+
+/// How the weights of a network begin.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum InitialName {
+    /// Variance 2/(inputs + outputs) (Glorot and Bengio 2010)
+    Uniform,
+    /// Variance 1/inputs in convolutions, else as uniform: as Kairouz et al. 2021 train the network for cifar10
+    Normal,
+}
+
+impl InitialName {
+    pub fn initial(self) -> Initial {
+        match self {
+            InitialName::Uniform => Initial::Uniform,
+            InitialName::Normal => Initial::Normal,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -242,6 +264,7 @@ impl TrainingArgs {
             momentum: self.momentum.unwrap_or(usual.momentum),
             cooldown: (self.cooldown.fraction > 0.0).then_some(self.cooldown),
             in_workload: in_workload || usual.in_workload,
+            initial: self.initial.map_or(usual.initial, InitialName::initial),
             ..usual
         }
     }
@@ -457,7 +480,8 @@ impl Train {
             }
             Source::Text(name) => {
                 let model = self.model.map(|model| model.model().name());
-                only("--federated", &[("--model", model)])?;
+                let initial = self.training.initial.map(|initial| initial.initial().name());
+                only("--federated", &[("--model", model), ("--initial", initial)])?;
                 only(
                     "--federated",
                     &[("--held-out", self.held_out), ("--batch-size", self.training.batch_size)],

@@ -6,6 +6,7 @@ use crate::classification::{Classification, Model};
 use crate::data::{Name, load};
 use crate::description::{Description, Figures};
 use crate::design::Design;
+use crate::network::Initial;
 use crate::order::Order;
 use crate::secrets::Secrets;
 use crate::settings::Settings;
@@ -48,6 +49,7 @@ impl Run {
             cooldown: Some(Cooldown { fraction: 0.25, end: 0.05 }),
             in_workload,
             order,
+            initial: Initial::Uniform,
         };
         let task = Classification::new(load(Name::Digits, "none".as_ref()).unwrap(), Model::Linear).unwrap();
         let per_epoch = settings.steps_per_epoch(task.train.len());
@@ -223,6 +225,25 @@ fn a_run_goes_on_bit_for_bit_from_any_checkpoint() {
 }
 
 const SEPARATED: Order = Order::MinSeparation { min_separation: 6, max_participations: 3 };
+
+/// The initial weights are a part of what a run is, and uniform ones are written as before there were others.
+#[test]
+fn runs_from_other_weights_are_other_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let uniform = Run::new("identity", 4.0).description();
+    assert!(!serde_json::to_string(&uniform).unwrap().contains("initial"));
+    let mut normal = uniform.clone();
+    normal.settings.initial = Initial::Normal;
+    assert_ne!(normal.id(), uniform.id());
+    for (name, first, second) in [("uniform", &uniform, &normal), ("normal", &normal, &uniform)] {
+        let path = folder.path().join(name);
+        drop(Folder::create(&path, first, Some(1)).unwrap());
+        assert!(Folder::open(&path, first, Some(1)).is_ok());
+        let text = Folder::open(&path, second, Some(1)).err().unwrap().to_string();
+        let [was, is] = [first, second].map(|run| run.settings.initial.name());
+        assert!(text.ends_with(&format!("as this one: initial was \"{was}\" and is \"{is}\"")), "{text}");
+    }
+}
 
 /// The order is a part of what a run is, and fixed order is written as it was before there was another.
 #[test]

@@ -264,6 +264,7 @@ fn print(name: Name, points: &[Point], files: &[PathBuf]) {
         "runs",
         "learning rate",
         "momentum",
+        "initial weights",
         "settings tried",
     ];
     let cells = |point: &Point| {
@@ -282,6 +283,7 @@ fn print(name: Name, points: &[Point], files: &[PathBuf]) {
             point.runs.to_string(),
             point.settings.learning_rate.to_string(),
             point.settings.momentum.to_string(),
+            point.settings.initial.name().into(),
             tried,
         ]
     };

@@ -13,7 +13,7 @@ use crate::chart::{Lines, Picture, Series};
 use crate::compare::{plural, table};
 use crate::output::{answer, print_json, short_bound};
 use crate::progress::busy;
-use crate::train::{self, Stop};
+use crate::train::{self, InitialName, Stop};
 use antiphon::error::{Error, Result};
 use antiphon::make;
 use antiphon::mechanism::NoisingMatrix;
@@ -27,7 +27,6 @@ use antiphon_train::data::{self, Name};
 use antiphon_train::design::{Design, STAMPS};
 use antiphon_train::job::Job;
 use antiphon_train::kind::Kind;
-use antiphon_train::network::Initial;
 use antiphon_train::settings::Settings;
 use antiphon_train::summary::{Summary, remark};
 use antiphon_train::task::Task;
@@ -66,7 +65,7 @@ pub struct Accuracy {
     /// Values of momentum to choose from; the paper's are 0,0.85,0.9,0.95
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true)]
     momentums: Vec<f64>,
-    /// How the weights begin (default: as in the kept runs of the data set, normal for cifar10, uniform for fashion-mnist)
+    /// How the weights begin (default: normal for cifar10, as in the paper; uniform for fashion-mnist)
     #[arg(long, value_enum)]
     initial: Option<InitialName>,
     /// One of the paper's two ablations instead of --mechanisms
@@ -81,14 +80,6 @@ pub struct Accuracy {
     /// Folder of the data sets' files (default: the one that `antiphon data list` shows)
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum InitialName {
-    /// Variance 2/(inputs + outputs) (Glorot and Bengio 2010)
-    Uniform,
-    /// Variance 1/inputs in convolutions, else as uniform: those of Kairouz et al. 2021, which the paper takes
-    Normal,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -235,11 +226,7 @@ impl Accuracy {
     /// The protocol, with the usual learning rate.
     fn protocol(&self, name: Name, kind: Option<Kind>) -> Settings {
         let settings = Settings::usual(name, kind);
-        let initial = match self.initial {
-            None => settings.initial,
-            Some(InitialName::Uniform) => Initial::Uniform,
-            Some(InitialName::Normal) => Initial::Normal,
-        };
+        let initial = self.initial.map_or(settings.initial, InitialName::initial);
         Settings { epochs: self.epochs.unwrap_or(settings.epochs), initial, ..settings }
     }
 
