@@ -137,8 +137,7 @@ impl Settings {
             cooldown: Some(Cooldown { fraction: 0.25, end: 0.05 }),
             in_workload: false,
             order: Order::Fixed,
-            // As the network: those of Kairouz et al. 2021.
-            initial: if name == Name::Cifar10 { Initial::Normal } else { Initial::Uniform },
+            initial: Initial::Uniform,
         }
     }
 }

@@ -211,7 +211,7 @@ pub struct TrainingArgs {
     /// Over the last FRACTION of the steps the learning rate falls linearly to END times its value; 0:1 turns this off
     #[arg(long, value_name = "FRACTION:END", default_value = "0.25:0.05", value_parser = falls)]
     cooldown: Cooldown,
-    /// How the weights of a network begin (default: normal for cifar10, else uniform)
+    /// How the weights of a network begin (default: uniform)
     #[arg(long, value_enum)]
     initial: Option<InitialName>,
 }

@@ -65,7 +65,7 @@ pub struct Accuracy {
     /// Values of momentum to choose from; the paper's are 0,0.85,0.9,0.95
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true)]
     momentums: Vec<f64>,
-    /// How the weights begin (default: normal for cifar10, as in the paper; uniform for fashion-mnist)
+    /// How the weights begin (default: uniform; the paper's are normal)
     #[arg(long, value_enum)]
     initial: Option<InitialName>,
     /// One of the paper's two ablations instead of --mechanisms
