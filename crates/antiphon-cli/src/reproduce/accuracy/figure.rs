@@ -2,7 +2,7 @@
 
 use super::super::kept::{Kept, Record};
 use super::super::{Pictures, say_files};
-use super::{DELTA, label, level};
+use super::{CEILINGS, DELTA, label, level};
 use crate::chart::{Lines, Picture, Series};
 use crate::compare::table;
 use crate::output::{answer, print_json};
@@ -21,6 +21,8 @@ struct Paper {
     dataset: String,
     epsilon: Vec<f64>,
     curves: Vec<Curve>,
+    /// Neither noise nor clipping.
+    without_privacy: f64,
 }
 
 #[derive(Deserialize)]
@@ -41,8 +43,12 @@ impl Paper {
             .then(|| self.epsilon.iter().copied().zip(curve.accuracy.iter().copied()).collect())
     }
 
-    /// The accuracy of a mechanism at an ε.
-    fn at(&self, name: Name, mechanism: &str, epsilon: f64) -> Option<f64> {
+    /// The accuracy of a mechanism at an ε, or of training without privacy.
+    fn at(&self, name: Name, mechanism: &str, epsilon: Option<f64>) -> Option<f64> {
+        let Some(epsilon) = epsilon else {
+            let same = self.dataset == name.as_str() && mechanism == CEILINGS[1];
+            return same.then_some(self.without_privacy);
+        };
         let curve = self.curve(name, mechanism)?;
         curve.into_iter().find(|point| point.0 == epsilon).map(|point| point.1)
     }
@@ -203,7 +209,7 @@ fn point(name: Name, records: &[&Record], epsilon: Option<f64>, paper: &Paper) -
         settings,
         tried: tried.len(),
         chosen,
-        paper: epsilon.and_then(|epsilon| paper.at(name, &mechanism, epsilon)),
+        paper: paper.at(name, &mechanism, epsilon),
         mechanism,
     })
 }
@@ -214,8 +220,11 @@ fn picture(name: Name, points: &[Point], paper: &Paper) -> Lines {
     for point in points {
         let label = label(&point.mechanism, point.target_epsilon, point.valid);
         let Some(epsilon) = point.target_epsilon else {
-            let epsilons = points.iter().filter_map(|point| point.target_epsilon);
-            let points = level(point.accuracy.mean, epsilons);
+            let at = |percent: f64| level(percent, points.iter().filter_map(|point| point.target_epsilon));
+            if let Some(paper) = point.paper {
+                dashed.push(Series { points: at(paper), like: Some(label.clone()), ..Series::default() });
+            }
+            let points = at(100.0 * point.accuracy.mean);
             series.push(Series { name: label, points, ..Series::default() });
             continue;
         };
@@ -345,6 +354,11 @@ mod tests {
         );
         assert!((all[1].accuracy.mean - 0.51).abs() < 1e-12 && all[1].accuracy.interval.is_some());
         assert_eq!((all[0].paper, all[1].paper), (None, Some(57.9)));
+        let ceiling = Record { target_epsilon: None, ..record("unclipped", 1.0, 0.1, 1, false, 0.75) };
+        let all = points(Name::Cifar10, &[&tested[..1], &[ceiling]].concat(), &paper).unwrap();
+        assert_eq!((all[1].target_epsilon, all[1].paper), (None, Some(77.5)));
+        let of_paper = |series: &Series| series.like.is_some() && series.points.contains(&(2.0, 77.5));
+        assert!(picture(Name::Cifar10, &all, &paper).series.iter().any(of_paper));
         assert!(points(Name::Cifar10, &held_out, &paper).is_err());
     }
 

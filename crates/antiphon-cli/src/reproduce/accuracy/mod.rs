@@ -362,10 +362,10 @@ fn label(mechanism: &str, epsilon: Option<f64>, valid: bool) -> String {
     }
 }
 
-/// A line of one accuracy from the least to the greatest ε, for training without noise.
-fn level(accuracy: f64, epsilons: impl Iterator<Item = f64> + Clone) -> Vec<(f64, f64)> {
+/// A line of one accuracy, in percent, from the least to the greatest ε, for training without noise.
+fn level(percent: f64, epsilons: impl Iterator<Item = f64> + Clone) -> Vec<(f64, f64)> {
     let ends = [epsilons.clone().reduce(f64::min), epsilons.reduce(f64::max)];
-    ends.into_iter().flatten().map(|epsilon| (epsilon, 100.0 * accuracy)).collect()
+    ends.into_iter().flatten().map(|epsilon| (epsilon, percent)).collect()
 }
 
 /// Accuracy by ε where there are several, by step where there is one.
@@ -377,7 +377,7 @@ fn picture(name: Name, rows: &[Row]) -> Lines {
     for row in rows {
         let points = match row.target_epsilon {
             Some(epsilon) if several => vec![(epsilon, 100.0 * row.accuracy)],
-            None if several => level(row.accuracy, epsilons()),
+            None if several => level(100.0 * row.accuracy, epsilons()),
             _ => {
                 let mean =
                     |i: usize| row.runs.iter().map(|run| run.curve[i].1).sum::<f64>() / row.runs.len() as f64;
