@@ -79,9 +79,19 @@ struct Point {
     settings: Settings,
     /// Settings that were tried.
     tried: usize,
+    /// Learning rates among them where all else is as in `settings`, from the least on.
+    rates_tried: Vec<f64>,
     chosen: Chosen,
     /// Read off the paper's figure, in percent.
     paper: Option<f64>,
+}
+
+impl Point {
+    /// Whether the rates that were tried end at this one, so that a rate beyond may be better.
+    fn at_the_end(&self) -> bool {
+        let rate = Some(&self.settings.learning_rate);
+        self.rates_tried.first() == rate || self.rates_tried.last() == rate
+    }
 }
 
 /// Reads the runs of a folder, prints and draws; only those at some ε, if these are named.
@@ -199,6 +209,10 @@ fn point(name: Name, records: &[&Record], epsilon: Option<f64>, paper: &Paper) -
         (false, 1) => Chosen::Given,
         (false, _) => Chosen::Test,
     };
+    let learning_rate = settings.learning_rate;
+    let alike = tried.iter().filter(|other| Settings { learning_rate, ..**other } == settings);
+    let mut rates_tried: Vec<f64> = alike.map(|other| other.learning_rate).collect();
+    rates_tried.sort_by(f64::total_cmp);
     let runs = accuracies(&settings, false).len();
     let mechanism = records[0].mechanism.clone();
     Some(Point {
@@ -208,6 +222,7 @@ fn point(name: Name, records: &[&Record], epsilon: Option<f64>, paper: &Paper) -
         runs,
         settings,
         tried: tried.len(),
+        rates_tried,
         chosen,
         paper: paper.at(name, &mechanism, epsilon),
         mechanism,
@@ -272,6 +287,7 @@ fn print(name: Name, points: &[Point], files: &[PathBuf]) {
         "the paper",
         "runs",
         "learning rate",
+        "rates tried",
         "momentum",
         "initial weights",
         "settings tried",
@@ -290,7 +306,8 @@ fn print(name: Name, points: &[Point], files: &[PathBuf]) {
             point.accuracy.in_hundredths("%"),
             point.paper.map_or(String::new(), |paper| format!("{paper:.1}%")),
             point.runs.to_string(),
-            point.settings.learning_rate.to_string(),
+            format!("{}{}", point.settings.learning_rate, if point.at_the_end() { " ‡" } else { "" }),
+            point.rates_tried.iter().map(f64::to_string).collect::<Vec<_>>().join(", "),
             point.settings.momentum.to_string(),
             point.settings.initial.name().into(),
             tried,
@@ -304,6 +321,9 @@ fn print(name: Name, points: &[Point], files: &[PathBuf]) {
         say!(
             "  † The best of them on the test images: somewhat less is to be expected of new images. Elsewhere held-out examples decided, or there was one."
         );
+    }
+    if points.iter().any(Point::at_the_end) {
+        say!("  ‡ The least or the greatest rate that was tried, or the only one: one beyond may be better.");
     }
     if points.iter().any(|point| point.accuracy.interval.is_some()) {
         say!("  Means with 95% bootstrap intervals over the runs.");
@@ -371,6 +391,28 @@ mod tests {
         assert_eq!((named.len(), named[0].target_epsilon), (1, Some(8.0)));
         let refused = at(&[8.0, 3.0], records()).err().expect("no such runs").to_string();
         assert!(refused.contains("2, 8") && refused.contains('3'), "{refused}");
+    }
+
+    #[test]
+    fn rates_that_end_at_the_best_one_are_marked() {
+        let paper = Paper::read().unwrap();
+        let of = |rates: &[(f64, f64)]| {
+            let records: Vec<Record> = rates
+                .iter()
+                .map(|(rate, accuracy)| record("optimal", 2.0, *rate, 1, false, *accuracy))
+                .collect();
+            let point = points(Name::Cifar10, &records, &paper).unwrap().remove(0);
+            (point.at_the_end(), point.rates_tried)
+        };
+        assert_eq!(of(&[(0.2, 0.5)]), (true, vec![0.2]));
+        assert_eq!(of(&[(0.2, 0.5), (0.1, 0.6)]), (true, vec![0.1, 0.2]));
+        assert_eq!(of(&[(0.2, 0.5), (0.1, 0.6), (0.05, 0.5)]), (false, vec![0.05, 0.1, 0.2]));
+        // A rate with another momentum says nothing about the rates with this one.
+        let mut records =
+            [record("optimal", 2.0, 0.1, 1, false, 0.6), record("optimal", 2.0, 0.2, 1, false, 0.5)];
+        records[1].settings.momentum = 0.5;
+        let point = points(Name::Cifar10, &records, &paper).unwrap().remove(0);
+        assert_eq!((point.at_the_end(), point.rates_tried, point.tried), (true, vec![0.1], 2));
     }
 
     #[test]
