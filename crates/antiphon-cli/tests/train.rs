@@ -301,6 +301,24 @@ fn single_epoch_optima_can_be_trained_with() {
 }
 
 #[test]
+fn an_experiment_refuses_all_of_its_numbers_before_it_begins() {
+    let folder = folder();
+    for (arguments, refused) in [
+        ("--epsilon 8,0", "--epsilon must be positive and finite numbers, got 0"),
+        ("--epsilon 8,8", "--epsilon must be each number once, got 8"),
+        ("--learning-rates 0.1,-1", "--learning-rates must be positive and finite numbers, got -1"),
+        ("--learning-rates 0.1,inf", "--learning-rates must be positive and finite numbers, got inf"),
+        ("--momentums 0.9,1", "--momentums must be numbers in [0, 1), got 1"),
+        ("--momentums NaN", "--momentums must be numbers in [0, 1), got NaN"),
+        ("--epochs 0", "--epochs must be at least 1, got 0"),
+    ] {
+        // The data are missing, which would be said later.
+        let text = message(folder.path(), &format!("reproduce cifar10 {arguments} --data nowhere"), 2);
+        assert!(text.contains(refused), "{text}");
+    }
+}
+
+#[test]
 fn help_and_statement_are_plain() {
     let folder = folder();
     let here = folder.path();

@@ -115,6 +115,22 @@ impl Pictures {
     }
 }
 
+/// What numbers of a list may be, in words and as a check.
+type Allowed = (&'static str, fn(f64) -> bool);
+
+const POSITIVE: Allowed = ("positive and finite numbers", |value| value > 0.0 && value.is_finite());
+
+/// Refuses a list with a number that is not allowed, or with one twice: before anything is trained, not when its turn comes.
+fn check_list(flag: &str, values: &[f64], (allowed, is_allowed): Allowed) -> Result<()> {
+    if let Some(value) = values.iter().find(|value| !is_allowed(**value)) {
+        return Err(Error::argument(flag, allowed, value));
+    }
+    match values.iter().enumerate().find(|(i, value)| values[..*i].contains(value)) {
+        Some((_, value)) => Err(Error::argument(flag, "each number once", value)),
+        None => Ok(()),
+    }
+}
+
 /// Says which pictures were drawn, or how to have them drawn.
 fn say_files(files: &[PathBuf], what: &str) {
     if files.is_empty() {

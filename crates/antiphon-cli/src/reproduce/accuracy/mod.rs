@@ -8,7 +8,7 @@
 mod figure;
 
 use super::kept::{Kept, Purpose, Record};
-use super::{GAP, Pictures, factorization};
+use super::{GAP, POSITIVE, Pictures, check_list, factorization};
 use crate::chart::{Lines, Picture, Series};
 use crate::compare::{plural, table};
 use crate::output::{answer, print_json, short_bound};
@@ -187,6 +187,16 @@ impl Accuracy {
         if !(1..=1000).contains(&self.repeats) {
             return Err(Error::argument("--repeats", "in 1..=1000", self.repeats));
         }
+        if self.epochs == Some(0) {
+            return Err(Error::argument("--epochs", "at least 1", 0));
+        }
+        check_list("--epsilon", &self.epsilon, POSITIVE)?;
+        check_list("--learning-rates", &self.learning_rates, POSITIVE)?;
+        check_list(
+            "--momentums",
+            &self.momentums,
+            ("numbers in [0, 1)", |value| (0.0..1.0).contains(&value)),
+        )?;
         self.mechanisms.iter().try_for_each(|name| entry(name).map(drop))
     }
 

@@ -13,7 +13,7 @@ mod runs;
 mod scale;
 mod show;
 
-use super::Pictures;
+use super::{POSITIVE, Pictures, check_list};
 use crate::args::whole;
 use crate::output::{answer, print_json};
 use crate::progress::busy;
@@ -120,14 +120,8 @@ impl FederatedArgs {
         if !(1..=1000).contains(&self.repeats) {
             return Err(Error::argument("--repeats", "in 1..=1000", self.repeats));
         }
-        for (flag, values) in [("--epsilon", &self.epsilon), ("--learning-rates", &self.learning_rates)] {
-            if let Some(value) = values.iter().find(|value| !(**value > 0.0 && value.is_finite())) {
-                return Err(Error::argument(flag, "positive and finite numbers", value));
-            }
-            if let Some((_, value)) = values.iter().enumerate().find(|(i, x)| values[..*i].contains(x)) {
-                return Err(Error::argument(flag, "each number once", value));
-            }
-        }
+        check_list("--epsilon", &self.epsilon, POSITIVE)?;
+        check_list("--learning-rates", &self.learning_rates, POSITIVE)?;
         algorithm::chosen(&self.mechanisms).map(|_| ())
     }
 
