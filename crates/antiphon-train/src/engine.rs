@@ -5,6 +5,7 @@
 //! are the same for any number of threads and the sums are exact (antiphon::clip), so neither the number of threads nor
 //! what else the machine does changes a bit of the result. No gradients are kept beyond those of a chunk.
 
+use crate::aligned::Aligned;
 use crate::layers::softmax::Outcome;
 use crate::network::{Network, Operation};
 use crate::pass::{Pass, Weights};
@@ -104,7 +105,7 @@ impl PerExample for Network {
         let (sums, totals) = in_chunks(
             batch.examples,
             CHUNK,
-            || (Pass::new(self, CHUNK, true), vec![0f64; parameters.len()]),
+            || (Pass::new(self, CHUNK, true), Aligned::new(parameters.len())),
             |(pass, sum), examples| {
                 let outcomes = self.forward(pass, parameters, &weights, batch, examples);
                 pass.backward(self, &weights, examples.len());

@@ -9,6 +9,7 @@
 //! [`batches`] for who takes part when; [`job`] a whole run with its folder and its log. [`secrets`] are its keys, [`checkpoint`] keeps it through a crash, [`summary`] sums
 //! several up. [`unnoised`] is the same loop without noise, to compare with: not private.
 
+mod aligned;
 pub mod batches;
 pub mod checkpoint;
 pub mod classification;

@@ -3,6 +3,7 @@
 //! Stages run one after the other, each for all examples of the chunk: weights are then read once per chunk. Only the gradient
 //! of the weights is made example by example.
 
+use crate::aligned::Aligned;
 use crate::layers::Image;
 use crate::layers::softmax::{Outcome, cross_entropy};
 use crate::layers::tiles::Scratch;
@@ -11,22 +12,22 @@ use crate::real::Real;
 
 /// Weights as the stages take them, where these do not take them as they are; made once for all examples.
 pub(crate) struct Weights<T> {
-    forward: Vec<Vec<T>>,
+    forward: Vec<Aligned<T>>,
     /// Empty without a way back.
-    back: Vec<Vec<T>>,
+    back: Vec<Aligned<T>>,
 }
 
 impl<T: Real> Weights<T> {
     pub fn new(network: &Network, parameters: &[T], back: bool) -> Self {
         let forward = |stage: &Stage| match stage.operation {
-            Operation::Conv(conv) => conv.ready(stage.split(parameters).0.to_vec()),
-            _ => Vec::new(),
+            Operation::Conv(conv) => conv.ready(stage.split(parameters).0),
+            _ => Aligned::default(),
         };
         let turn = |(i, stage): (usize, &Stage)| match stage.operation {
             // Nobody asks for the gradient of the data.
-            Operation::Conv(conv) if i > 0 => conv.back().ready(conv.turn(stage.split(parameters).0)),
-            Operation::Dense(dense) if i > 0 => dense.turn(stage.split(parameters).0),
-            _ => Vec::new(),
+            Operation::Conv(conv) if i > 0 => conv.back().ready(&conv.turn(stage.split(parameters).0)),
+            Operation::Dense(dense) if i > 0 => Aligned::copy(&dense.turn(stage.split(parameters).0)),
+            _ => Aligned::default(),
         };
         let stages = || network.stages.iter();
         Weights {
@@ -42,13 +43,13 @@ pub(crate) struct Pass<T> {
     /// Numbers per example at each place.
     pub sizes: Vec<usize>,
     /// Results, examples one after the other.
-    pub values: Vec<Vec<T>>,
+    pub values: Vec<Aligned<T>>,
     /// The loss's gradients with respect to them. [`Pass::backward`] takes them back through the activation. The
     /// place of the data is empty.
-    pub gradients: Vec<Vec<T>>,
+    pub gradients: Vec<Aligned<T>>,
     /// The gradients of the parameters of convolutions, `written` numbers per example. Those of dense layers are outer
     /// products of values and gradients, and not written down.
-    pub parameters: Vec<T>,
+    pub parameters: Aligned<T>,
     /// See `parameters`.
     pub written: usize,
     scratch: Scratch<T>,
@@ -59,7 +60,7 @@ impl<T: Real> Pass<T> {
     pub fn new(network: &Network, examples: usize, back: bool) -> Self {
         let mut sizes = vec![network.input.stored()];
         sizes.extend(network.stages.iter().map(|stage| stage.stored));
-        let zeros = |size: usize| vec![T::default(); examples * size];
+        let zeros = |size: usize| Aligned::new(examples * size);
         // The loss writes to the last one.
         let needed = |i: usize| if i + 1 == sizes.len() || back && i > 0 { sizes[i] } else { 0 };
         let conv = |stage: &&Stage| matches!(stage.operation, Operation::Conv(_));
@@ -67,7 +68,7 @@ impl<T: Real> Pass<T> {
         Pass {
             values: sizes.iter().map(|size| zeros(*size)).collect(),
             gradients: (0..sizes.len()).map(|i| zeros(needed(i))).collect(),
-            parameters: if back { zeros(written) } else { Vec::new() },
+            parameters: if back { zeros(written) } else { Aligned::default() },
             sizes,
             written,
             scratch: Scratch::default(),

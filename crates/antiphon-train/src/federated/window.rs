@@ -13,7 +13,6 @@
 //! One vector of d = V·D + J·D² + D + V numbers: Eᵀ (entry (i, v) at i·V + v, so that the tokens are neighbours in memory), W row by
 //! row (its J·D rows have D numbers each), b, c.
 
-mod aligned;
 mod batch;
 mod dots;
 mod local;

@@ -10,6 +10,7 @@
 
 use super::Image;
 use super::tiles::Scratch;
+use crate::aligned::Aligned;
 use crate::product::{Level, Product, Start};
 use crate::real::Real;
 
@@ -74,8 +75,8 @@ impl Conv {
     }
 
     /// Weights as [`Conv::images`] takes them.
-    pub fn ready<T: Real>(self, weights: Vec<T>) -> Vec<T> {
-        self.tiles().map_or_else(|| weights.clone(), |tiles| tiles.spread(&weights))
+    pub fn ready<T: Real>(self, weights: &[T]) -> Aligned<T> {
+        self.tiles().map_or_else(|| Aligned::copy(weights), |tiles| tiles.spread(weights))
     }
 
     /// Images one after the other through the layer, in the way that is faster.

@@ -16,6 +16,7 @@
 
 use super::Image;
 use super::conv::Conv;
+use crate::aligned::Aligned;
 use crate::product::{Level, Product, Start};
 use crate::real::Real;
 use pulp::{Arch, Simd, WithSimd};
@@ -48,17 +49,9 @@ pub struct Tiles(Conv);
 /// Memory for transformed tiles, used again.
 #[derive(Debug, Default)]
 pub struct Scratch<T> {
-    inputs: Vec<T>,
-    outputs: Vec<T>,
-    weights: Vec<T>,
-}
-
-/// The first numbers of a vector, which grows if it is too short.
-fn room<T: Real>(memory: &mut Vec<T>, size: usize) -> &mut [T] {
-    if memory.len() < size {
-        memory.resize(size, T::default());
-    }
-    &mut memory[..size]
+    inputs: Aligned<T>,
+    outputs: Aligned<T>,
+    weights: Aligned<T>,
 }
 
 impl Conv {
@@ -73,14 +66,14 @@ impl Conv {
 
 impl Tiles {
     /// G·w·Gᵀ for all pairs of channels, by place, panel of channels out, channel in.
-    pub fn spread<T: Real>(self, weights: &[T]) -> Vec<T> {
+    pub fn spread<T: Real>(self, weights: &[T]) -> Aligned<T> {
         let (inputs, outputs) = (self.0.input.channels, self.0.channels);
         let (half, panel) = (T::from_f64(0.5), panel(outputs));
         let three = |w: [T; 3]| {
             let (sum, middle) = (half * (w[0] + w[2]), half * w[1]);
             [w[0], sum + middle, sum - middle, w[2]]
         };
-        let mut spread = vec![T::default(); PLACES * inputs * outputs];
+        let mut spread = Aligned::new(PLACES * inputs * outputs);
         for i in 0..inputs {
             for o in 0..outputs {
                 let w = |row: usize, column: usize| weights[((row * 3 + column) * inputs + i) * outputs + o];
@@ -112,7 +105,7 @@ impl Tiles {
         for strip in strips(images * (from.height / 2), from.width / 2) {
             let tiles = strip.len() * (from.width / 2);
             let v_apart = apart(tiles * inputs);
-            let v = room(&mut scratch.inputs, PLACES * v_apart);
+            let v = scratch.inputs.room(PLACES * v_apart);
             Arch::new().dispatch(Spread::<_, 4> {
                 image: from,
                 strip: strip.clone(),
@@ -120,7 +113,7 @@ impl Tiles {
                 places: v,
             });
             let m_apart = apart(tiles * outputs);
-            let m = room(&mut scratch.outputs, PLACES * m_apart);
+            let m = scratch.outputs.room(PLACES * m_apart);
             for place in 0..PLACES {
                 for first in (0..outputs).step_by(panel) {
                     Product {
@@ -154,11 +147,11 @@ impl Tiles {
         // Rows of weights that are made before they are transformed back: all, if later strips add to them.
         let rows = if strips.len() > 1 { inputs } else { (BLOCK / outputs).clamp(1, inputs) };
         let w_apart = apart(rows * outputs);
-        let w = room(&mut scratch.weights, PLACES * w_apart);
+        let w = scratch.weights.room(PLACES * w_apart);
         for (number, strip) in strips.iter().enumerate() {
             let tiles = strip.len() * (from.width / 2);
             let v_apart = apart(tiles * inputs);
-            let v = room(&mut scratch.inputs, PLACES * v_apart);
+            let v = scratch.inputs.room(PLACES * v_apart);
             Arch::new().dispatch(Spread::<_, 4> {
                 image: from,
                 strip: strip.clone(),
@@ -166,7 +159,7 @@ impl Tiles {
                 places: v,
             });
             let d_apart = apart(tiles * outputs);
-            let d = room(&mut scratch.outputs, PLACES * d_apart);
+            let d = scratch.outputs.room(PLACES * d_apart);
             Arch::new().dispatch(Spread::<_, 2> {
                 image: to,
                 strip: strip.clone(),

@@ -4,12 +4,12 @@
 //! logits is (e − s·onehot)/s, and 1/s goes into the small factors. And the parameters are changed in place, by products
 //! that start from what is there.
 
-use super::aligned::Aligned;
 use super::dots::Dots;
 use super::parameters::Parameters;
 use super::softmax::Softmax;
 use super::tokens::Tokens;
 use super::{Positions, Window};
+use crate::aligned::Aligned;
 use crate::product::{Level, Product, Start};
 use crate::real::Real;
 use pulp::{Arch, Simd, WithSimd};

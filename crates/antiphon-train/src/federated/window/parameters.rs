@@ -1,8 +1,8 @@
 //! A client's copy of the parameters, in memory as the products like it.
 
 use super::Window;
-use super::aligned::Aligned;
 use super::dots::PARTS;
+use crate::aligned::Aligned;
 use crate::real::Real;
 use pulp::Arch;
 

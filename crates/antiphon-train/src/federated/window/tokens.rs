@@ -1,7 +1,7 @@
 //! The different tokens of a batch. Their columns of the table are far apart in memory, and windows overlap, so each column is
 //! read and written once per batch.
 
-use super::aligned::Aligned;
+use crate::aligned::Aligned;
 use crate::real::Real;
 
 /// The tokens of the windows of one batch, and D numbers for each.
