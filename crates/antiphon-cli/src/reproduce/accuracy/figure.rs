@@ -10,7 +10,7 @@ use antiphon::error::{Error, Result};
 use antiphon::statement::INVALID;
 use antiphon_train::data::Name;
 use antiphon_train::settings::Settings;
-use antiphon_train::summary::Summary;
+use antiphon_train::summary::{Summary, remark};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -244,7 +244,9 @@ fn picture(name: Name, points: &[Point], paper: &Paper) -> Lines {
             continue;
         };
         let at = (epsilon, 100.0 * point.accuracy.mean);
-        let bar = point.accuracy.interval.map(|[low, high]| (at.0, 100.0 * low, 100.0 * high));
+        // A picture cannot say that the intervals of a few runs are too narrow.
+        let interval = point.accuracy.interval.filter(|_| remark(point.runs).is_none());
+        let bar = interval.map(|[low, high]| (at.0, 100.0 * low, 100.0 * high));
         match series.iter_mut().find(|series| series.name == label) {
             Some(series) => {
                 series.points.push(at);
@@ -327,6 +329,9 @@ fn print(name: Name, points: &[Point], files: &[PathBuf]) {
     }
     if points.iter().any(|point| point.accuracy.interval.is_some()) {
         say!("  Means with 95% bootstrap intervals over the runs.");
+    }
+    if let Some(remark) = points.iter().find_map(|point| remark(point.runs)) {
+        say!("  {remark}");
     }
     if points.iter().any(|point| point.paper.is_some()) {
         say!("  The paper's figures are read off its picture, within half a point.");
@@ -426,6 +431,20 @@ mod tests {
         let points = points(Name::Cifar10, &records, &paper).unwrap();
         assert_eq!((points.len(), points[0].runs), (1, 2));
         assert!((points[0].accuracy.mean - 0.51).abs() < 1e-12);
+    }
+
+    #[test]
+    fn bars_are_drawn_for_five_runs_and_more() {
+        let paper = Paper::read().unwrap();
+        let bars = |runs: u64| {
+            let accuracy = |seed: u64| 0.5 + seed as f64 / 100.0;
+            let records: Vec<Record> =
+                (0..runs).map(|seed| record("optimal", 2.0, 0.1, seed, false, accuracy(seed))).collect();
+            let points = points(Name::Cifar10, &records, &paper).unwrap();
+            assert_eq!(points[0].accuracy.interval.is_some(), runs > 1);
+            picture(Name::Cifar10, &points, &paper).series[0].bars.len()
+        };
+        assert_eq!([1, 2, 4, 5].map(bars), [0, 0, 0, 1]);
     }
 
     #[test]

@@ -45,7 +45,7 @@ const UNCLIPPED: f64 = 1e3;
 
 #[derive(Args)]
 pub struct Accuracy {
-    /// Several ε, separated by commas (default: 8 for cifar10, 4 for fashion-mnist; with --figure all that are kept)
+    /// Several ε, separated by commas (default: 10 for cifar10, 4 for fashion-mnist; with --figure all that are kept)
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_negative_numbers = true)]
     epsilon: Vec<f64>,
     /// Mechanisms by their names in `antiphon train`, no files (default: optimal,dp-sgd; for fashion-mnist
@@ -204,7 +204,7 @@ impl Accuracy {
     fn epsilons(&self, name: Name, entry: Entry) -> Vec<Option<f64>> {
         let given = match (self.epsilon.is_empty(), name) {
             (false, _) => self.epsilon.clone(),
-            (true, Name::Cifar10) => vec![8.0],
+            (true, Name::Cifar10) => vec![10.0],
             (true, _) => vec![4.0],
         };
         match entry {
