@@ -31,7 +31,7 @@ pub struct Series {
 }
 
 /// Several line charts in one picture. They share one legend, and series of the same name look the same in all of them;
-/// with more names than there are colours, every chart has a legend of its own.
+/// with more names than [`SHARED`], every chart has a legend of its own.
 #[derive(Clone, Debug, Default)]
 pub struct Grid {
     pub panels: Vec<Lines>,
@@ -39,8 +39,10 @@ pub struct Grid {
     pub columns: usize,
 }
 
-/// Okabe and Ito's colours that are told apart with every kind of colour vision; yellow is too light for lines.
-const COLORS: [RGBColor; 7] = [
+/// Names in one legend of several charts at most.
+const SHARED: usize = 7;
+/// Okabe and Ito's colours that are told apart with every kind of colour vision; yellow is too light for lines. Then grey and violet.
+const COLORS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -48,6 +50,8 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
+    RGBColor(130, 130, 130),
+    RGBColor(102, 45, 145),
 ];
 /// Lengths drawn and left out, in turns.
 const DASHES: [&[f64]; 7] = [
@@ -84,7 +88,7 @@ pub fn draw(panels: &[Lines], columns: usize, plot: Point) -> Result<Canvas> {
     let right = 20.0;
     let columns = columns.min(panels.len());
     let shared = names(panels);
-    let alone = panels.len() > 1 && shared.len() > COLORS.len();
+    let alone = panels.len() > 1 && shared.len() > SHARED;
     let own: Vec<Legend> = match alone {
         true => panels
             .iter()

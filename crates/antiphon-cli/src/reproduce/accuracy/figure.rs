@@ -240,7 +240,8 @@ fn picture(name: Name, points: &[Point], paper: &Paper) -> Lines {
                 dashed.push(Series { points: at(paper), like: Some(label.clone()), ..Series::default() });
             }
             let points = at(100.0 * point.accuracy.mean);
-            series.push(Series { name: label, points, ..Series::default() });
+            // Solid: dashes are the paper's.
+            series.push(Series { name: label, points, marker: true, ..Series::default() });
             continue;
         };
         let at = (epsilon, 100.0 * point.accuracy.mean);
