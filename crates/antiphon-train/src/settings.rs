@@ -200,7 +200,7 @@ impl UsualPrivacy {
 
 /// Learning rate and momentum for a data set and a kind of noise. For the digits they were the best of a grid on held-out
 /// training examples at ε = 1 (288 of them, 20 seeds), for Fashion-MNIST at ε = 4 (repro/results). For CIFAR-10 they are the best that was
-/// tried at ε = 10 (repro/results), for identity there a guess. Smaller ε want smaller rates.
+/// tried at ε = 10 (optimal, comb-blt, fft-optimal, dp-sgd; repro/results), for identity there a guess. Smaller ε want smaller rates.
 fn usual_rates(name: Name, kind: Option<Kind>) -> (f64, f64) {
     let is = |family| kind == Some(Kind::Family(family));
     let sampled = matches!(kind, Some(Kind::DpSgd | Kind::ShuffledDpSgd));

@@ -435,6 +435,31 @@ mod tests {
     }
 
     #[test]
+    fn usual_settings_are_the_best_that_are_kept() {
+        let paper = Paper::read().unwrap();
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../repro/results");
+        let fashion = ["optimal", "comb-blt", "tree-online", "identity", "dp-sgd"];
+        let cifar = ["optimal", "comb-blt", "fft-optimal", "dp-sgd"];
+        for (name, epsilon, mechanisms) in
+            [(Name::FashionMnist, 4.0, &fashion[..]), (Name::Cifar10, 10.0, &cifar)]
+        {
+            let records = Kept::read(&folder.join(format!("{}.jsonl", name.as_str()))).unwrap();
+            let points = points(name, &records, &paper).unwrap();
+            for mechanism in mechanisms {
+                let best = points
+                    .iter()
+                    .find(|point| {
+                        point.target_epsilon == Some(epsilon)
+                            && point.mechanism.split(',').next() == Some(mechanism)
+                    })
+                    .unwrap();
+                let usual = Settings::usual(name, Some(mechanism.parse().unwrap()));
+                assert_eq!(best.settings, usual, "{mechanism} on {name}");
+            }
+        }
+    }
+
+    #[test]
     fn bars_are_drawn_for_five_runs_and_more() {
         let paper = Paper::read().unwrap();
         let bars = |runs: u64| {
