@@ -4,7 +4,7 @@ mod common;
 
 use common::{antiphon, folder, json, parameters, started};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A file of users for federated training.
 fn write_users(path: &Path) {
@@ -24,8 +24,9 @@ fn rounds(here: &Path) -> usize {
 }
 
 /// Kills a run at seeded moments, each time with another number of threads, until it is through; says how often. The same command
-/// is given again every time, with --resume once there is a run, and never with --force.
-fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64) -> usize {
+/// is given again every time, with --resume once there is a run, and never with --force. The moments are parts of the time that
+/// the whole run takes on this machine.
+fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64, whole: Duration) -> usize {
     let (mut kills, mut state) = (0, seed);
     loop {
         let run = here.join(folder).join("run.json").exists();
@@ -42,7 +43,8 @@ fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64) -> usize {
         let mut child = started(here, &line);
         // While the mechanism is made, in the middle of steps and of writes; later each time, so that it ends.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_millis(60 + (state >> 33) % (120 + 30 * kills as u64)));
+        let part = (state >> 33) as f64 / (1u64 << 31) as f64;
+        std::thread::sleep(whole.mul_f64(part * (1.0 + 0.25 * kills as f64)));
         let early = child.try_wait().unwrap();
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
@@ -96,11 +98,15 @@ fn kills_lose_nothing(epochs: usize, least: usize) {
         let line = format!("train --epochs {epochs} {of} {flags}");
         let steps = epochs * if of == USERS { rounds(here) } else { 15 };
         let whole = format!("{name}-whole");
+        let begin = Instant::now();
         antiphon(here, &format!("{line} --checkpoints {whole} --participation-log {whole}.who")).success();
-        let mut kills = 0;
-        for turn in 0.. {
+        let time = begin.elapsed();
+        let (mut kills, mut turn) = (0, 0);
+        while kills < least {
+            assert!(turn < 100, "{name}: {kills} kills, the run is over before they come");
             let killed = format!("{name}-killed-{turn}");
-            kills += kill_until_done(here, &line, &killed, 7 + i as u64 + 10 * turn);
+            kills += kill_until_done(here, &line, &killed, 7 + i as u64 + 10 * turn, time);
+            turn += 1;
             let who = participants(here, &killed, steps);
             if flags.contains("--seed") {
                 assert!(parameters(here, &killed) == parameters(here, &whole), "{name}, {kills} kills");
@@ -111,9 +117,6 @@ fn kills_lose_nothing(epochs: usize, least: usize) {
                 std::fs::read_dir(here.join(&killed)).unwrap().map(|entry| entry.unwrap().file_name());
             let mut secrets = secrets.filter(|name| name.to_string_lossy().contains("buffers"));
             assert_eq!(secrets.next(), None, "{name}: buffers are removed at the end");
-            if kills >= least {
-                break;
-            }
         }
         println!("{name}: {kills} kills");
     }
