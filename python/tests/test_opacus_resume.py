@@ -1,28 +1,19 @@
 """Checkpoints by Opacus' own functions: resumed runs, what is refused, kills."""
 
 import io
-import json
-import os
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
+from kills import check_kills  # noqa: E402
 from opacus.schedulers import ExponentialNoise  # noqa: E402
 from opacus_cases import MODES, made  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 from torch_cases import data_of  # noqa: E402
 
-import antiphon  # noqa: E402
 from antiphon import Key, PrivacyError  # noqa: E402
 from antiphon.opacus import BatchMemoryManager, PrivacyEngine  # noqa: E402
 
@@ -192,31 +183,4 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
 def test_kills(tmp_path, mode):
-    """kill -9 at random moments; what is started again ends with the same parameters, and with one line per step in its log."""
-    script = Path(__file__).with_name("killed_opacus.py")
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    antiphon.Key.fresh(whole / "run.key")
-    killed = tmp_path / "killed"
-    shutil.copytree(whole, killed)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(script)]
-    expected = subprocess.run([*command, whole, mode], check=True, capture_output=True, text=True, env=environment).stdout.split()[-1]
-    kills, wanted, rng = 0, int(os.environ.get("ANTIPHON_KILLS", "5")), random.Random(11)
-    while True:
-        child = subprocess.Popen([*command, killed, mode], stdout=subprocess.PIPE, text=True, env=environment)
-        assert child.stdout is not None
-        begun = child.stdout.readline()
-        if kills < wanted:
-            time.sleep(rng.uniform(0.0, 0.12))
-            os.kill(child.pid, signal.SIGKILL)
-            kills += child.wait() == -signal.SIGKILL
-            child.stdout.close()
-            assert begun != "begun 120\n", "killed too late to show anything"
-            continue
-        found = child.communicate()[0].split()
-        assert child.returncode == 0 and found[-1] == expected
-        break
-    assert kills == wanted
-    steps = [json.loads(line)["step"] for line in (killed / "log").read_text().splitlines()]
-    assert steps == list(range(120))
+    check_kills(tmp_path, "killed_opacus.py", mode, kills=5, steps=120)

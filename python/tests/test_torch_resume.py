@@ -1,23 +1,13 @@
 """Exceptions, interrupts, saved states, kills."""
 
-import json
-import os
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from kills import check_kills  # noqa: E402
 from torch import nn  # noqa: E402
 from torch_cases import data_of, model_of, parameters_of, private_of  # noqa: E402
 
-import antiphon  # noqa: E402
 from antiphon import Key, PrivacyError  # noqa: E402
 
 
@@ -189,31 +179,4 @@ def test_an_old_state_is_refused_after_a_later_one_was_saved(tmp_path):
 
 
 def test_kills(tmp_path):
-    """kill -9 at random moments; what is started again ends with the same parameters, and with one line per step in its log."""
-    script = Path(__file__).with_name("killed.py")
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    # The same key for both: a seed would do, but a run on disk has a key file.
-    antiphon.Key.fresh(whole / "run.key")
-    killed = tmp_path / "killed"
-    shutil.copytree(whole, killed)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    expected = subprocess.run([sys.executable, script, whole], check=True, capture_output=True, text=True, env=environment).stdout.split()[-1]
-    kills, wanted, rng = 0, int(os.environ.get("ANTIPHON_KILLS", "3")), random.Random(11)
-    while True:
-        child = subprocess.Popen([sys.executable, script, killed], stdout=subprocess.PIPE, text=True, env=environment)
-        assert child.stdout is not None
-        begun = child.stdout.readline()
-        if kills < wanted:
-            time.sleep(rng.uniform(0.0, 0.25 if wanted < 5 else 0.12))
-            os.kill(child.pid, signal.SIGKILL)
-            kills += child.wait() == -signal.SIGKILL
-            child.stdout.close()
-            assert begun != "begun 120\n", "killed too late to show anything"
-            continue
-        found = child.communicate()[0].split()
-        assert child.returncode == 0 and found[-1] == expected
-        break
-    assert kills == wanted
-    steps = [json.loads(line)["step"] for line in (killed / "log").read_text().splitlines()]
-    assert steps == list(range(120))
+    check_kills(tmp_path, "killed.py", kills=3, steps=120)
