@@ -101,6 +101,14 @@ impl Kept {
         Ok(Kept { folder: folder.map(Path::to_path_buf), file, records, stop })
     }
 
+    /// From now on runs of another experiment in the same folder are found too. New ones are kept where they were.
+    pub fn find_also_in(&mut self, what: &str) -> Result<()> {
+        if let Some(folder) = &self.folder {
+            self.records.extend(Kept::read(&folder.join(format!("{what}.jsonl")))?);
+        }
+        Ok(())
+    }
+
     /// The finished runs of a file. Those of version 0.1 have former names of mechanisms, which are shown as today's; they are found by
     /// their ids, which did not change.
     pub fn read(file: &Path) -> Result<Vec<Record>> {
@@ -394,6 +402,30 @@ mod tests {
         ];
         others.into_iter().for_each(|other| assert_eq!(found("other bits", &settings, other), None));
         assert_eq!(kept.find("other bits", "identity", &settings, purpose).map(|record| record.run), None);
+    }
+
+    #[test]
+    fn runs_of_another_experiment_are_found_and_left_where_they_are() {
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../repro/results");
+        let folder = tempfile::tempdir().unwrap();
+        let (main, own) = (folder.path().join("cifar10.jsonl"), folder.path().join("cifar10-stamps.jsonl"));
+        std::fs::copy(results.join("cifar10.jsonl"), &main).unwrap();
+        let before = std::fs::read(&main).unwrap();
+        let first = Kept::read(&main).unwrap().remove(0);
+        let purpose = Purpose {
+            seed: first.seed,
+            target_epsilon: first.target_epsilon,
+            held_out: first.held_out,
+            algorithm: None,
+        };
+        let mut kept = Kept::open(Some(folder.path()), "cifar10-stamps", Stop::start().unwrap()).unwrap();
+        let found = |kept: &Kept| kept.find(&first.run, &first.mechanism, &first.settings, purpose).is_some();
+        assert!(!found(&kept));
+        kept.find_also_in("cifar10").unwrap();
+        assert!(found(&kept));
+        kept.keep(&Record { seed: 99, ..first.clone() }).unwrap();
+        assert_eq!(Kept::read(&own).unwrap().iter().map(|record| record.seed).collect::<Vec<_>>(), [99]);
+        assert_eq!(std::fs::read(&main).unwrap(), before);
     }
 
     #[test]

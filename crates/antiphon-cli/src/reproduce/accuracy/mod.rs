@@ -15,6 +15,7 @@ use crate::output::{answer, print_json, short_bound};
 use crate::progress::busy;
 use crate::train::{self, InitialName, Stop};
 use antiphon::error::{Error, Result};
+use antiphon::families;
 use antiphon::make;
 use antiphon::mechanism::NoisingMatrix;
 use antiphon::mechanism::factorization::noising_matrix;
@@ -131,7 +132,11 @@ impl Accuracy {
         };
         let task = Classification::new(data::load(name, &folder)?, Model::usual(name))?;
         let stop = Stop::start()?;
-        let mut kept = Kept::open(pictures.output.as_deref(), what, stop.clone())?;
+        // Runs of an ablation have a file of their own: they are no points of the figure against ε.
+        let mut kept = Kept::open(pictures.output.as_deref(), &figure, stop.clone())?;
+        if self.ablation.is_some() {
+            kept.find_also_in(what)?;
+        }
         let mut held_out = None;
         let mut rows = Vec::new();
         for entry in self.entries(name)? {
@@ -244,7 +249,8 @@ impl Accuracy {
     fn grid(&self, name: Name, entry: Entry) -> Vec<Settings> {
         let kind = match entry {
             Entry::Kind(kind, _) => Some(kind),
-            Entry::OptimumFor(_) | Entry::Ceiling(_) => None,
+            Entry::OptimumFor(_) => Some(Kind::Family(families::OPTIMAL)),
+            Entry::Ceiling(_) => None,
         };
         let mut usual = self.protocol(name, kind);
         if matches!(entry, Entry::Ceiling(name) if name == CEILINGS[1]) {
@@ -313,6 +319,9 @@ fn design(entry: Entry, task: &dyn Task, settings: &Settings, stop: &Stop) -> Re
     match entry {
         Entry::Ceiling(_) => Ok(None),
         Entry::Kind(kind, stamps) => train::design(kind, stamps, task, settings, stop).map(Some),
+        Entry::OptimumFor(epochs) if epochs == settings.epochs => {
+            train::design(Kind::Family(families::OPTIMAL), None, task, settings, stop).map(Some)
+        }
         Entry::OptimumFor(epochs) => busy("making the mechanism", || {
             let schema = Schema::epochs(settings.epochs, settings.steps_per_epoch(task.units()))?;
             let workload = Workload::prefix_sum(schema.steps());
