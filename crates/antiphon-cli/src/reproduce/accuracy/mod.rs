@@ -69,7 +69,8 @@ pub struct Accuracy {
     /// How the weights begin (default: uniform; the paper's are normal)
     #[arg(long, value_enum)]
     initial: Option<InitialName>,
-    /// One of the paper's two ablations instead of --mechanisms
+    /// One of the paper's two ablations instead of --mechanisms. With --output its new runs are kept in a file of their own,
+    /// such as cifar10-stamps.jsonl
     #[arg(long, value_enum, conflicts_with = "mechanisms")]
     ablation: Option<Ablation>,
     /// Train nothing: draw accuracy against ε from the runs that --output has, with the paper's points, and print them
