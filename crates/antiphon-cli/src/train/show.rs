@@ -5,7 +5,7 @@ use crate::compare::{plural, table};
 use crate::output::{print_json, short_bound, wrapped};
 use antiphon::statement::INVALID;
 use antiphon_train::job::Finished;
-use antiphon_train::summary::{Summary, remark};
+use antiphon_train::summary::{INTERVALS, Summary};
 use antiphon_train::task::{Score, Task};
 use std::path::{Path, PathBuf};
 
@@ -129,10 +129,7 @@ impl All<'_> {
             );
         }
         if repeats > 1 {
-            say!("  Means of {repeats} runs each, with 95% bootstrap intervals over the runs.");
-        }
-        if let Some(remark) = remark(repeats) {
-            say!("  {remark}");
+            say!("  Means of {repeats} runs each, with {INTERVALS}.");
         }
         if let [(best, first), .., (last, others)] = groups.as_slice() {
             let gain = Summary::of_differences(&accuracies(first), &accuracies(others));

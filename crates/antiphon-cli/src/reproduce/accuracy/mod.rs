@@ -29,7 +29,7 @@ use antiphon_train::design::{Design, STAMPS};
 use antiphon_train::job::Job;
 use antiphon_train::kind::Kind;
 use antiphon_train::settings::Settings;
-use antiphon_train::summary::{Summary, remark};
+use antiphon_train::summary::{INTERVALS, Summary};
 use antiphon_train::task::Task;
 use antiphon_train::unnoised;
 use clap::{Args, ValueEnum};
@@ -367,10 +367,7 @@ fn print(name: Name, rows: &[Row]) {
         }
     }
     if rows.iter().any(|row| row.interval.is_some()) {
-        say!("  Means with 95% bootstrap intervals over the runs; differences of runs with the same seed.");
-    }
-    if let Some(remark) = rows.iter().find_map(|row| remark(row.runs.len())) {
-        say!("  {remark}");
+        say!("  Means with {INTERVALS}; differences of runs with the same seed.");
     }
 }
 

@@ -55,7 +55,7 @@ pub struct Tried {
 #[derive(Serialize)]
 pub struct Statistics {
     pub mean: f64,
-    /// Of the bootstrap; one run has none.
+    /// As in [`Summary`]; one run has none.
     pub interval: Option<[f64; 2]>,
     /// With Bessel's correction; one run has none.
     pub std: Option<f64>,

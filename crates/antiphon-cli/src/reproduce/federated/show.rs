@@ -8,7 +8,7 @@ use crate::compare::table;
 use crate::output::{text_width, wrapped};
 use crate::reproduce::say_files;
 use antiphon::statement::INVALID;
-use antiphon_train::summary::{Summary, remark};
+use antiphon_train::summary::{INTERVALS, Summary};
 use std::path::PathBuf;
 
 pub fn json(results: &Results, files: &[PathBuf]) -> serde_json::Value {
@@ -193,11 +193,8 @@ fn notes(results: &Results) {
         lines.push(text.into());
     }
     if rows.iter().any(|row| row.accuracy.interval.is_some()) {
-        lines.push(
-            "Differences are of runs with the same seed, with 95% bootstrap intervals over the seeds.".into(),
-        );
+        lines.push(format!("Differences are of runs with the same seed, with {INTERVALS}."));
     }
-    lines.extend(rows.iter().find_map(|row| remark(row.runs.len())).map(String::from));
     lines.extend(results.condition.clone());
     if rows.iter().all(|row| row.zeroed == 0) {
         lines.push("No update was zeroed in any of these runs.".into());
