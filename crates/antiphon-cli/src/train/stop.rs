@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether somebody asked the work to stop.
-#[derive(Clone)]
+/// Whether somebody asked the work to stop. The default one is asked by nobody.
+#[derive(Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// From now on the first Ctrl-C or SIGTERM asks the work to stop after its step, and the second one ends the process at once.
     pub fn start() -> anyhow::Result<Stop> {
-        let stop = Stop(Arc::new(AtomicBool::new(false)));
+        let stop = Stop::default();
         let flag = stop.0.clone();
         ctrlc::set_handler(move || {
             if flag.swap(true, Ordering::SeqCst) {
