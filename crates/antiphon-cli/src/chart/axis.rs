@@ -51,6 +51,16 @@ impl Axis {
         axis
     }
 
+    /// Labels at these values, in rising order, instead of at round numbers, if they all fit and there is any.
+    pub fn label(&mut self, values: &[f64], fits: impl Fn(&[(f64, &str)]) -> bool) {
+        let ticks: Vec<(f64, String)> = values.iter().map(|value| (*value, value.to_string())).collect();
+        let places: Vec<_> =
+            ticks.iter().filter_map(|(value, label)| Some((self.place(*value)?, label.as_str()))).collect();
+        if !values.is_empty() && fits(&places) {
+            self.ticks = ticks;
+        }
+    }
+
     /// Where a value lies: 0 is the start of the axis, 1 its end. Some values are nowhere: log 0, NaN.
     pub fn place(&self, value: f64) -> Option<f64> {
         let scaled = if self.log { value.log10() } else { value };
@@ -207,5 +217,17 @@ mod tests {
         let axis = Axis::new([0.0, 1.0, 100.0, f64::NAN].into_iter(), true, 0.0, 5, |_| true);
         assert_eq!([1.0, 10.0, 100.0].map(|value| axis.place(value)), [Some(0.0), Some(0.5), Some(1.0)]);
         assert_eq!([0.0, -1.0, f64::NAN].map(|value| axis.place(value)), [None; 3]);
+    }
+
+    #[test]
+    fn labels_stand_where_they_are_asked_for_if_they_fit() {
+        let mut axis = Axis::new([2.0, 19.1].into_iter(), true, 0.0, 6, |_| true);
+        let labels = |axis: &Axis| axis.ticks.iter().map(|tick| tick.1.clone()).collect::<Vec<_>>();
+        let round = labels(&axis);
+        axis.label(&[], |_| true);
+        axis.label(&[2.0, 4.38], |_| false);
+        assert_eq!(labels(&axis), round);
+        axis.label(&[2.0, 4.38, 19.1], |places| places[0].0 == 0.0 && places[2].0 == 1.0);
+        assert_eq!(labels(&axis), ["2", "4.38", "19.1"]);
     }
 }

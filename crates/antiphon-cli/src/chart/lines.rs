@@ -13,6 +13,8 @@ pub struct Lines {
     pub y_label: String,
     pub log_x: bool,
     pub log_y: bool,
+    /// Where the x axis has labels, if these fit: the few places where points can be. Else it has round numbers.
+    pub x_places: Vec<f64>,
     pub series: Vec<Series>,
 }
 
@@ -185,7 +187,8 @@ fn axes(panel: &Lines, plot: Point) -> (Axis, Axis) {
             .windows(2)
             .all(|pair| (pair[1].0 - pair[0].0) * plot.0 > (width(pair[0].1) + width(pair[1].1)) / 2.0 + 14.0)
     };
-    let x = Axis::new(points().map(|point| point.0), panel.log_x, 0.02, (plot.0 / 55.0) as usize, apart);
+    let mut x = Axis::new(points().map(|point| point.0), panel.log_x, 0.02, (plot.0 / 55.0) as usize, apart);
+    x.label(&panel.x_places, apart);
     let high_enough =
         |places: &[(f64, &str)]| places.windows(2).all(|pair| (pair[1].0 - pair[0].0) * plot.1 > TICK + 6.0);
     let y =

@@ -47,6 +47,7 @@ pub fn draw(
         y_label: "loss above the best possible, %".into(),
         log_x: true,
         log_y: true,
+        x_places: Vec::new(),
         series: all
             .iter()
             .map(|(name, places)| Series {

@@ -95,6 +95,7 @@ pub fn run(pictures: &Pictures, json: bool) -> anyhow::Result<ExitCode> {
         y_label: "loss".into(),
         log_x: true,
         log_y: true,
+        x_places: Vec::new(),
         series,
     };
     let files = pictures.draw("decoders", &Picture::Lines(chart))?;

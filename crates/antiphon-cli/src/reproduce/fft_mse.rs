@@ -131,6 +131,7 @@ fn picture(rows: &[Row], rho: f64) -> Picture {
         y_label: "mean squared error".into(),
         log_x: true,
         log_y: true,
+        x_places: Vec::new(),
         series: vec![
             series("corollary of the paper", &|row| Some(row.corollary)),
             series("FFT mechanism", &|row| Some(row.fft)),

@@ -267,11 +267,15 @@ fn picture(name: Name, points: &[Point], paper: &Paper) -> Lines {
     }
     let with_paper = if dashed.is_empty() { "" } else { "; dashed: the paper" };
     series.extend(dashed);
+    let mut x_places: Vec<f64> = points.iter().filter_map(|point| point.target_epsilon).collect();
+    x_places.sort_by(f64::total_cmp);
+    x_places.dedup();
     Lines {
         title: format!("{name}, δ = {DELTA:e}{with_paper}"),
         x_label: "ε".into(),
         y_label: "test accuracy, %".into(),
         log_x: true,
+        x_places,
         series,
         ..Lines::default()
     }
