@@ -44,9 +44,10 @@ def main(folder: Path) -> None:
         private.load(state)
     else:
         private.save(state)  # before the first step: from then on nothing can be lost
-    print("begun", private.run.step, flush=True)
+    print(private.run.step, flush=True)
     for batch in private.loader:
         private.step(batch)
+        print(private.run.step, flush=True)
         if private.run.step % 3 == 0:
             private.save(state)
     digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()

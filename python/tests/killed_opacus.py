@@ -49,12 +49,13 @@ def main(folder: Path, mode: str) -> None:
         engine.load_checkpoint(path=checkpoint, module=private, optimizer=optimizer)
     else:
         engine.save_checkpoint(path=checkpoint, module=private, optimizer=optimizer)  # before the first step: from then on nothing can be lost
-    print("begun", engine.run.step, flush=True)
+    print(engine.run.step, flush=True)
     for _ in range(loader.epoch, EPOCHS):
         for x, y in loader:
             optimizer.zero_grad()
             criterion(private(x), y).backward()
             optimizer.step()
+            print(engine.run.step, flush=True)
             if engine.run.step % 3 == 0:
                 engine.save_checkpoint(path=checkpoint, module=private, optimizer=optimizer)
     print(hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest())

@@ -23,19 +23,28 @@ fn rounds(here: &Path) -> usize {
     json(here, &line, 0)["runs"][0]["steps"].as_u64().unwrap() as usize
 }
 
-/// Kills a run at seeded moments, each time with another number of threads, until it is through; says how often. The same command
-/// is given again every time, with --resume once there is a run, and never with --force. The moments are parts of the time that
-/// the whole run takes on this machine.
-fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64, whole: Duration) -> usize {
+/// The step of a run's checkpoint; 0 if there is none.
+fn step_kept(here: &Path, folder: &str) -> u64 {
+    let Ok(bytes) = std::fs::read(here.join(folder).join("checkpoint.safetensors")) else { return 0 };
+    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let run: serde_json::Value =
+        serde_json::from_str(&header.metadata().as_ref().unwrap()["private_run"]).unwrap();
+    run["step"].as_u64().unwrap()
+}
+
+/// Kills a run at seeded moments, each time with another number of threads, until it is through; says how often that was between its
+/// first step and its last one. The same command is given again every time, with --resume once there is a run, and never with --force. The
+/// moments are parts of the time that the whole run takes on this machine.
+fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64, whole: Duration, steps: usize) -> usize {
     let (mut kills, mut state) = (0, seed);
-    loop {
+    for attempt in 0..500 {
         let run = here.join(folder).join("run.json").exists();
         // A run without a key is finished: it was killed after that, before it ended.
         if run && !line.contains("--seed") && !here.join(folder).join("key.json").exists() {
             return kills;
         }
         let resume = if run { " --resume" } else { "" };
-        let threads = 1 + kills % 3;
+        let threads = 1 + attempt % 3;
         let line = format!(
             "{line} --checkpoints {folder} --checkpoint-every 1 --log {folder}.jsonl --participation-log {folder}.who \
              --threads {threads}{resume}"
@@ -44,7 +53,7 @@ fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64, whole: Dura
         // While the mechanism is made, in the middle of steps and of writes; later each time, so that it ends.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let part = (state >> 33) as f64 / (1u64 << 31) as f64;
-        std::thread::sleep(whole.mul_f64(part * (1.0 + 0.25 * kills as f64)));
+        std::thread::sleep(whole.mul_f64(part * (1.0 + 0.25 * attempt as f64)));
         let early = child.try_wait().unwrap();
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
@@ -53,9 +62,9 @@ fn kill_until_done(here: &Path, line: &str, folder: &str, seed: u64, whole: Dura
         if output.status.success() {
             return kills;
         }
-        kills += 1;
-        assert!(kills < 500, "the run never ends");
+        kills += usize::from((1..steps as u64).contains(&step_kept(here, folder)));
     }
+    panic!("the run never ends");
 }
 
 /// The epochs in a log, whatever a kill cut off.
@@ -105,7 +114,7 @@ fn kills_lose_nothing(epochs: usize, least: usize) {
         while kills < least {
             assert!(turn < 100, "{name}: {kills} kills, the run is over before they come");
             let killed = format!("{name}-killed-{turn}");
-            kills += kill_until_done(here, &line, &killed, 7 + i as u64 + 10 * turn, time);
+            kills += kill_until_done(here, &line, &killed, 7 + i as u64 + 10 * turn, time, steps);
             turn += 1;
             let who = participants(here, &killed, steps);
             if flags.contains("--seed") {

@@ -88,12 +88,16 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads what is there.
+    /// Reads what is there. A line that was cut off is removed: its run is still in its folder, and gives the line again.
     pub fn open(folder: Option<&Path>, what: &str, stop: Stop) -> Result<Kept> {
         let (file, records) = match folder {
             Some(folder) => {
                 let file = folder.join(format!("{what}.jsonl"));
-                let records = Kept::read(&file)?;
+                let (text, cut_off) = whole_lines(&file)?;
+                if cut_off {
+                    atomic::write(&file, true, |file| file.write_all(text.as_bytes()))?;
+                }
+                let records = records(&file, &text)?;
                 (file, records)
             }
             None => (PathBuf::new(), Vec::new()),
@@ -109,32 +113,9 @@ impl Kept {
         Ok(())
     }
 
-    /// The finished runs of a file. Those of version 0.1 have former names of mechanisms, which are shown as today's; they are found by
-    /// their ids, which did not change.
+    /// The finished runs of a file, to which another process may be adding one: it is left as it is.
     pub fn read(file: &Path) -> Result<Vec<Record>> {
-        let io = |source| Error::Io { path: file.into(), source };
-        let mut text = match std::fs::read_to_string(file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            text => text.map_err(io)?,
-        };
-        // Killed while it wrote a line: its run is still in its folder, and gives the line again.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        if whole < text.len() {
-            match serde_json::from_str::<Record>(&text[whole..]) {
-                Ok(_) => text.push('\n'),
-                Err(_) => text.truncate(whole),
-            }
-            atomic::write(file, true, |file| file.write_all(text.as_bytes()))?;
-        }
-        let record = |(i, line)| {
-            let refuse = |error| Error::File {
-                path: file.into(),
-                reason: format!("line {} is not a run: {error}", i + 1),
-            };
-            let record: Record = serde_json::from_str(line).map_err(refuse)?;
-            Ok(Record { mechanism: current_name(&record.mechanism), ..record })
-        };
-        text.lines().enumerate().map(record).collect()
+        records(file, &whole_lines(file)?.0)
     }
 
     /// A run: the one that is there, or a new one, which is there from then on. Federated training may diverge, which is kept as well.
@@ -232,6 +213,35 @@ impl Kept {
         self.records.push(record.clone());
         Ok(())
     }
+}
+
+/// The text of a file of runs without a last line that was cut off, and whether it has one or lacks its end. No file is an empty one.
+fn whole_lines(file: &Path) -> Result<(String, bool)> {
+    let mut text = match std::fs::read_to_string(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        text => text.map_err(|source| Error::Io { path: file.into(), source })?,
+    };
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let cut_off = whole < text.len();
+    match serde_json::from_str::<Record>(&text[whole..]) {
+        Ok(_) => text.push('\n'),
+        Err(_) => text.truncate(whole),
+    }
+    Ok((text, cut_off))
+}
+
+/// The runs in a text. Those of version 0.1 have former names of mechanisms, which are shown as today's; they are found by their ids, which
+/// did not change.
+fn records(file: &Path, text: &str) -> Result<Vec<Record>> {
+    let record = |(i, line)| {
+        let refuse = |error| Error::File {
+            path: file.into(),
+            reason: format!("line {} is not a run: {error}", i + 1),
+        };
+        let record: Record = serde_json::from_str(line).map_err(refuse)?;
+        Ok(Record { mechanism: current_name(&record.mechanism), ..record })
+    };
+    text.lines().enumerate().map(record).collect()
 }
 
 /// Why a run of federated training has no model; any other error ends the command.
@@ -364,8 +374,11 @@ mod tests {
         let file = folder.path().join("x.jsonl");
         let cut = [(String::new(), 0), (line[..20].into(), 0), (line.clone(), 1), (format!("{line}\n{{"), 1)];
         for (text, count) in cut {
-            std::fs::write(&file, text).unwrap();
+            std::fs::write(&file, &text).unwrap();
             assert_eq!(Kept::read(&file).unwrap().len(), count);
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "reading changes nothing");
+            let opened = Kept::open(Some(folder.path()), "x", Stop::default()).unwrap();
+            assert_eq!(opened.records.len(), count);
             let kept = std::fs::read_to_string(&file).unwrap();
             assert_eq!(kept, format!("{line}\n").repeat(count));
         }

@@ -2,7 +2,7 @@
 
 use super::super::kept::{Kept, Record};
 use super::super::{Pictures, say_files};
-use super::{CEILINGS, DELTA, label, level};
+use super::{CEILINGS, DELTA, UNCLIPPED, label, level};
 use crate::chart::{Lines, Picture, Series};
 use crate::compare::table;
 use crate::output::{answer, print_json};
@@ -62,7 +62,10 @@ enum Chosen {
     Given,
     /// Accuracy on training examples that were held out.
     HeldOut,
-    /// Accuracy on the test images, which is too good: somewhat less is to be expected of new images.
+    /// The same, but among those that are trained on all examples: another one was better, and is not trained yet.
+    HeldOutOfTrained,
+    /// Accuracy on the test images, which is too good: somewhat less is to be expected of new images. Settings with fewer runs than others
+    /// are not considered.
     Test,
 }
 
@@ -142,9 +145,18 @@ fn at(epsilons: &[f64], mut records: Vec<Record>) -> Result<Vec<Record>> {
     Ok(records)
 }
 
+/// Whether a run differs from the protocol in nothing but what is tried: rate, momentum and initial weights. Those with `--epochs` do not count.
+fn in_protocol(name: Name, record: &Record) -> bool {
+    let Settings { learning_rate, momentum, initial, .. } = record.settings;
+    let clip_norm =
+        if record.mechanism == CEILINGS[1] { UNCLIPPED } else { Settings::usual(name, None).clip_norm };
+    record.settings == Settings { learning_rate, momentum, initial, clip_norm, ..Settings::usual(name, None) }
+}
+
 /// One point for each mechanism and ε, in the order of the runs and by ε.
 fn points(name: Name, records: &[Record], paper: &Paper) -> Result<Vec<Point>> {
     let mut found: Vec<Point> = Vec::new();
+    let records: Vec<&Record> = records.iter().filter(|record| in_protocol(name, record)).collect();
     let tested = || records.iter().filter(|record| !record.held_out);
     let mut mechanisms: Vec<&str> = Vec::new();
     tested().for_each(|record| {
@@ -161,7 +173,8 @@ fn points(name: Name, records: &[Record], paper: &Paper) -> Result<Vec<Point>> {
         epsilons.dedup();
         for epsilon in epsilons {
             let here = |record: &&Record| record.mechanism == mechanism && record.target_epsilon == epsilon;
-            found.extend(point(name, &records.iter().filter(here).collect::<Vec<_>>(), epsilon, paper));
+            let of: Vec<&Record> = records.iter().copied().filter(here).collect();
+            found.extend(point(name, &of, epsilon, paper));
         }
     }
     if found.iter().all(|point| point.target_epsilon.is_none()) {
@@ -194,20 +207,24 @@ fn point(name: Name, records: &[&Record], epsilon: Option<f64>, paper: &Paper) -
             tried.push(record.settings);
         }
     }
-    let tested: Vec<Settings> =
-        tried.iter().copied().filter(|settings| mean(settings, false).is_some()).collect();
-    // Held-out examples decide where all settings that were tested have runs on them, and they can decide.
-    let held_out = tried.len() > 1 && tested.iter().all(|settings| mean(settings, true).is_some());
-    let best = |a: &&Settings, b: &&Settings| {
-        let of =
-            |settings: &Settings| mean(settings, held_out).map_or(f64::NEG_INFINITY, |summary| summary.mean);
-        of(a).total_cmp(&of(b))
+    let best = |of: &[Settings], held_out: bool| {
+        let accuracy = |settings: &Settings| mean(settings, held_out).map_or(f64::NEG_INFINITY, |of| of.mean);
+        of.iter().copied().max_by(|a, b| accuracy(a).total_cmp(&accuracy(b)))
     };
-    let settings = *tested.iter().max_by(best)?;
-    let chosen = match (held_out, tested.len()) {
-        (true, _) => Chosen::HeldOut,
-        (false, 1) => Chosen::Given,
-        (false, _) => Chosen::Test,
+    let (tested, untested): (Vec<Settings>, Vec<Settings>) =
+        tried.iter().partition(|settings| mean(settings, false).is_some());
+    let (settings, chosen) = if tried.len() == 1 {
+        (*tested.first()?, Chosen::Given)
+    } else if tested.iter().all(|settings| mean(settings, true).is_some()) {
+        // Held-out examples decide where all settings that were tested have runs on them.
+        let (of_all, of_tested) = (best(&tried, true)?, best(&tested, true)?);
+        (of_tested, if untested.contains(&of_all) { Chosen::HeldOutOfTrained } else { Chosen::HeldOut })
+    } else {
+        // A mean over several seeds is not compared with a single run, which may be better by chance.
+        let most = tested.iter().map(|settings| accuracies(settings, false).len()).max()?;
+        let repeated: Vec<Settings> =
+            tested.into_iter().filter(|settings| accuracies(settings, false).len() == most).collect();
+        (best(&repeated, false)?, Chosen::Test)
     };
     let learning_rate = settings.learning_rate;
     let alike = tried.iter().filter(|other| Settings { learning_rate, ..**other } == settings);
@@ -300,6 +317,7 @@ fn print(name: Name, points: &[Point], files: &[PathBuf]) {
     let cells = |point: &Point| {
         let tried = match point.chosen {
             Chosen::Test => format!("{} †", point.tried),
+            Chosen::HeldOutOfTrained => format!("{} §", point.tried),
             _ => point.tried.to_string(),
         };
         [
@@ -324,7 +342,12 @@ fn print(name: Name, points: &[Point], files: &[PathBuf]) {
     }
     if points.iter().any(|point| point.chosen == Chosen::Test) {
         say!(
-            "  † The best of them on the test images: somewhat less is to be expected of new images. Elsewhere held-out examples decided, or there was one."
+            "  † The best of those with the most runs, on the test images: somewhat less is to be expected of new images. Elsewhere held-out examples decided, or there was one."
+        );
+    }
+    if points.iter().any(|point| point.chosen == Chosen::HeldOutOfTrained) {
+        say!(
+            "  § Another one was better on held-out examples, and no run of it on all training examples is kept."
         );
     }
     if points.iter().any(Point::at_the_end) {
@@ -370,6 +393,9 @@ mod tests {
         assert_eq!(chosen(&[&tested[..], &held_out[..]].concat()), [(0.1, Chosen::HeldOut, 2, 1)]);
         assert_eq!(chosen(&[&tested[..1], &held_out[..]].concat()), [(0.1, Chosen::HeldOut, 2, 1)]);
         assert_eq!(chosen(&tested[..1]), [(0.1, Chosen::Given, 1, 1)]);
+        // The best on held-out examples has no other run yet; one that was tested has none on held-out examples.
+        assert_eq!(chosen(&[&tested[1..], &held_out[..]].concat()), [(0.2, Chosen::HeldOutOfTrained, 2, 1)]);
+        assert_eq!(chosen(&[&tested[1..], &held_out[..1]].concat()), [(0.2, Chosen::Test, 2, 1)]);
         // Seeds are averaged, and ε and mechanisms are kept apart.
         let more = [record("optimal", 2.0, 0.1, 2, false, 0.52), record("optimal", 1.0, 0.1, 1, false, 0.4)];
         let all = points(Name::Cifar10, &[&tested[..1], &more].concat(), &paper).unwrap();
@@ -379,12 +405,35 @@ mod tests {
         );
         assert!((all[1].accuracy.mean - 0.51).abs() < 1e-12 && all[1].accuracy.interval.is_some());
         assert_eq!((all[0].paper, all[1].paper), (None, Some(57.9)));
-        let ceiling = Record { target_epsilon: None, ..record("unclipped", 1.0, 0.1, 1, false, 0.75) };
+        let mut ceiling = Record { target_epsilon: None, ..record("unclipped", 1.0, 0.1, 1, false, 0.75) };
+        ceiling.settings.clip_norm = UNCLIPPED;
         let all = points(Name::Cifar10, &[&tested[..1], &[ceiling]].concat(), &paper).unwrap();
         assert_eq!((all[1].target_epsilon, all[1].paper), (None, Some(77.5)));
         let of_paper = |series: &Series| series.like.is_some() && series.points.contains(&(2.0, 77.5));
         assert!(picture(Name::Cifar10, &all, &paper).series.iter().any(of_paper));
         assert!(points(Name::Cifar10, &held_out, &paper).is_err());
+    }
+
+    #[test]
+    fn a_mean_is_not_compared_with_a_single_run() {
+        let paper = Paper::read().unwrap();
+        let of = |rate: f64, seed: u64, accuracy: f64| record("optimal", 2.0, rate, seed, false, accuracy);
+        let records = [of(0.1, 1, 0.6496), of(0.1, 2, 0.6499), of(0.1, 3, 0.6489), of(0.2, 1, 0.6497)];
+        let point = points(Name::Cifar10, &records, &paper).unwrap().remove(0);
+        assert_eq!((point.settings.learning_rate, point.runs, point.chosen), (0.1, 3, Chosen::Test));
+        let more = [of(0.2, 2, 0.66), of(0.2, 3, 0.66)];
+        let point = points(Name::Cifar10, &[&records[..], &more].concat(), &paper).unwrap().remove(0);
+        assert_eq!((point.settings.learning_rate, point.runs), (0.2, 3));
+    }
+
+    #[test]
+    fn quick_runs_are_no_points() {
+        let paper = Paper::read().unwrap();
+        let whole = record("optimal", 2.0, 0.1, 1, false, 0.5);
+        let mut quick = record("optimal", 2.0, 0.1, 1, false, 0.9);
+        quick.settings.epochs = 1;
+        let points = points(Name::Cifar10, &[quick, whole], &paper).unwrap();
+        assert_eq!((points.len(), points[0].tried, points[0].accuracy.mean), (1, 1, 0.5));
     }
 
     #[test]
@@ -492,9 +541,13 @@ mod tests {
     fn the_paper_stands_beside_ours_on_its_own_data_alone() {
         let paper = Paper::read().unwrap();
         assert!(paper.curves.iter().all(|curve| curve.accuracy.len() == paper.epsilon.len()));
-        let records =
-            [record("optimal", 2.0, 0.1, 1, false, 0.5), record("identity", 2.0, 0.1, 1, false, 0.3)];
-        let lines = |name: Name| picture(name, &points(name, &records, &paper).unwrap(), &paper);
+        let lines = |name: Name| {
+            let records = ["optimal", "identity"].map(|mechanism| {
+                let settings = Settings::usual(name, None);
+                Record { settings, ..record(mechanism, 2.0, 0.1, 1, false, 0.5) }
+            });
+            picture(name, &points(name, &records, &paper).unwrap(), &paper)
+        };
         let (cifar, fashion) = (lines(Name::Cifar10), lines(Name::FashionMnist));
         let dashed = |lines: &Lines| lines.series.iter().filter(|series| series.like.is_some()).count();
         assert_eq!((dashed(&cifar), dashed(&fashion)), (1, 0));
