@@ -68,7 +68,7 @@ enum What {
     Matrices,
     /// The figure that compares the optimal with the restarted decoder, by number of stamps
     Decoders,
-    /// The figure of accuracy on CIFAR-10: 20 epochs, batches of 500. 7 to 20 minutes for each run on two cores, by the processor
+    /// The figure of accuracy on CIFAR-10: 20 epochs, batches of 500. 7 to 27 minutes for each run on two cores, by the processor
     Cifar10(accuracy::Accuracy),
     /// The same on Fashion-MNIST, 10 epochs: about a minute for each run
     FashionMnist(accuracy::Accuracy),
