@@ -178,7 +178,7 @@ fn points(name: Name, records: &[Record], paper: &Paper) -> Result<Vec<Point>> {
         }
     }
     if found.iter().all(|point| point.target_epsilon.is_none()) {
-        let allowed = "a folder with finished runs that have an ε";
+        let allowed = "a folder with finished runs that have an ε, made without --epochs";
         return Err(Error::argument("--output", allowed, "a file of runs without any"));
     }
     Ok(found)
