@@ -76,7 +76,7 @@ pub struct Accuracy {
     /// Train nothing: draw accuracy against ε from the runs that --output has, with the paper's points, and print them
     #[arg(long, conflicts_with_all = ["mechanisms", "repeats", "learning_rates", "momentums", "initial", "ablation", "epochs"])]
     figure: bool,
-    /// Passes over the data instead of the protocol's, for a quick test
+    /// Passes over the data instead of the protocol's, for a quick test; such runs are no points of --figure
     #[arg(long, value_name = "K")]
     epochs: Option<usize>,
     /// Folder of the data sets' files (default: the one that `antiphon data list` shows)
